@@ -59,7 +59,7 @@ GOOD = ("right", "eager wrong", "not for this setting")
 
 # ---- in the child ----
 def child(job: Job, system: str, threads: int, cache: str, pipe: connection.Connection) -> None:
-    """Runs a job and sends what it found; output of the libraries goes nowhere."""
+    """Runs a job and sends its row to the parent; output of the libraries is discarded."""
     os.setsid()
     os.environ |= {"PYFRAME_CACHE_DIR": f"{cache}/pyframe", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
     os.environ["TRITON_CACHE_DIR"] = f"{cache}/triton"
@@ -81,7 +81,7 @@ def child(job: Job, system: str, threads: int, cache: str, pipe: connection.Conn
 # ---- in the parent ----
 @dataclass
 class Running:
-    """A job under way."""
+    """A job in progress."""
 
     job: Job
     system: str
@@ -114,7 +114,7 @@ def start(job: Job, system: str, options: argparse.Namespace) -> Running:
 
 
 def finished(running: list[Running], timeout: float, deadline: float) -> list[tuple[Running, dict[str, Any]]]:
-    """Waits for a job to end, or to run out of time; each with what it found."""
+    """Waits until a job ends or exceeds its time; yields each with its row."""
     wake = min(min(r.start + timeout for r in running), deadline)
     connection.wait([r.pipe for r in running], max(0.0, wake - time.monotonic()))
     done = []
@@ -138,7 +138,7 @@ def finished(running: list[Running], timeout: float, deadline: float) -> list[tu
 
 
 def in_a_fork(fn: Callable[[], Any]) -> Any:
-    """What `fn` returns in a child process."""
+    """The result of `fn`, called in a child process."""
     fork = get_context("fork")
     ours, theirs = fork.Pipe(duplex=False)
     process = fork.Process(target=lambda: theirs.send(fn()))
@@ -151,7 +151,7 @@ def in_a_fork(fn: Callable[[], Any]) -> Any:
 
 
 class Results:
-    """What was found, written to files as it comes: {key of the job: {system: found}}."""
+    """The rows by key of the job and system; each is written to files at once."""
 
     def __init__(self, folder: Path, device: str, keep: bool, reuse: bool) -> None:
         self.folder, self.device = folder, device

@@ -48,7 +48,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """What the results know it by."""
+        """The name of the job in the results."""
         return f"{self.model} {self.dtype} {self.mode}"
 
     @property
@@ -69,7 +69,7 @@ class Setting:
         return Setting(copy.deepcopy(self.model), copy.deepcopy(self.inputs), self.job, self.autocast)
 
     def to(self, dtype: torch.dtype) -> Setting:
-        """All that is floating-point in that dtype, without autocast."""
+        """The setting with all floating-point tensors in that dtype, without autocast."""
         inputs = {name: _to(value, dtype, None) for name, value in self.inputs.items()}
         return Setting(self.model.to(dtype), inputs, self.job, False)
 
@@ -89,7 +89,7 @@ def _to(value: Any, dtype: torch.dtype | None, device: str | None) -> Any:
 
 
 def without_dropout(model: torch.nn.Module) -> None:
-    """Sets every probability of dropping something to 0: of modules, and of the configurations that they read."""
+    """Sets every dropout probability to 0, in modules and in the configurations that they read."""
     seen: set[int] = set()
     for module in model.modules():
         for holder in (module, getattr(module, "config", None)):
@@ -118,7 +118,7 @@ def prepared(job: Job, case: Case, keep_dropout: bool) -> Setting:
 
 
 def run(setting: Setting, call: Callable[..., Any]) -> tuple[Found, float]:
-    """All that is compared, by name, and the seconds of the first call, with its backward."""
+    """The values to compare, by name, and the seconds of the first call with its backward."""
     job, found = setting.job, Found()
     leaves = job.train and not job.model.startswith(OWN_LEAVES)
     inputs = {k: _leaf(v) for k, v in setting.inputs.items()} if leaves else setting.inputs
@@ -155,7 +155,7 @@ def _described(value: torch.Tensor) -> str:
 
 
 def flat(value: Any, path: str, seen: set[int] | None = None) -> Iterator[tuple[str, torch.Tensor | str]]:
-    """The tensors in a result by their paths, and what else there is as text."""
+    """The tensors in a result by their paths, and everything else as text."""
     seen = set() if seen is None else seen
     if isinstance(value, torch.Tensor):
         yield path, value
@@ -241,7 +241,7 @@ def run_job(job: Job, case: Case, system: str) -> dict[str, Any]:
 
 
 def _draws_on_gpu(job: Job) -> bool:
-    """Whether the run that just ended drew numbers from the GPU's generator, which the CPU's has not."""
+    """Whether the last run drew numbers from the GPU's generator, which the CPU does not have."""
     if job.device != "cuda":
         return False
     after = torch.cuda.get_rng_state()
@@ -324,7 +324,7 @@ def _disturb(model: torch.nn.Module, seed: int) -> None:
 
 
 def _compiled(model: Any, system: str) -> tuple[Callable[..., Any], Callable[[], dict[str, Any]]]:
-    """The model compiled, and what to say of it after its calls."""
+    """The compiled model, and a function that returns its counters after the calls."""
     if system == "torch.compile":
         return torch.compile(model), dict
     import pyframe
@@ -554,8 +554,8 @@ KINDS = ("root mean square", "element", "factor", "outlier")
 
 
 def _errors(x: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype, tolerance: float) -> list[float]:
-    """The errors of `KINDS`, all in units of the tensor. The last two where the tolerance is wide: a factor of 1.01 and
-    a single element that is 10% off would be within what the first two allow."""
+    """The errors of `KINDS`, all relative to the size of the tensor. The last two are used if the tolerance is wide,
+    because the first two would then allow a factor of 1.01 or a single element that is 10% off."""
     errors: list[float] = list(difference(x, exact, dtype))
     if tolerance >= WIDE and not x.is_complex():
         errors += [bias(x, exact), outlier(x, exact, tolerance).peak]
@@ -572,8 +572,9 @@ def _allowed(ours: torch.Tensor, exact: torch.Tensor, scale: float, tolerance: f
 
 
 def _scale(eager: torch.Tensor, exact: torch.Tensor, tolerance: float, largest: float) -> float:
-    """What an error is measured by: the size of the tensor.  At least a part of the largest of its kind where the
-    tensor may be zero but for rounding: the reference is as small as its own rounding errors, or eager is off."""
+    """The size by which an error is divided: that of the tensor, but at least a part of the largest tensor of its kind
+    if the tensor may be zero except for rounding (the reference is as small as its own rounding errors, or eager is
+    off)."""
     rms, tiny = size(exact).rms, torch.finfo(eager.dtype).tiny
     noise = REFERENCE_NOISE * torch.finfo(exact.dtype).eps * largest
     if rms <= noise or difference(eager, exact, eager.dtype).rms > tolerance * rms:

@@ -31,8 +31,8 @@ _OUTSIDE = re.compile(r"/\S*?/(?:site-packages|lib/python3\.\d+)/|" + re.escape(
 
 # ---- in the child ----
 def equal(a: Any, b: Any, seen: set[int] | None = None) -> bool:
-    """Same type and structure; tensors equal but for rounding: asked whether they are compiled, some models take
-    another algorithm."""
+    """Whether two results have the same type and structure, and tensors equal up to rounding. (Some models use another
+    algorithm if they find that they are being compiled.)"""
     import torch
 
     seen = set() if seen is None else seen
@@ -59,7 +59,7 @@ def _close(a: Any, b: Any) -> bool:
 
 
 def run_model(name: str, system: str) -> dict[str, Any]:
-    """What `system` makes of the model `name`."""
+    """The row of the model `name` for `system`."""
     import copy
 
     import torch
@@ -117,7 +117,7 @@ def _ours(model: Any, run: Any) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _break_reasons(reasons: list[str]) -> Any:
-    """Collects what the log says of each break."""
+    """Collects the logged reason of each break."""
     from unittest import mock
 
     from pyframe import driver
@@ -242,7 +242,7 @@ COMPARED = ("graphs", "breaks", "operators", "recompiles", "equal", "error", "re
 
 
 def compare(names: list[str], timeout: float) -> int:
-    """Measures these models and prints what differs from the last results; how many models are worse."""
+    """Measures these models and prints how they differ from the last results; returns how many models are worse."""
     last, worse, differ = last_results(), 0, 0
     for name in names:
         before, now = last.get(name, {}).get("pyframe"), measure(name, "pyframe", timeout)

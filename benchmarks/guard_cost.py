@@ -27,11 +27,12 @@ LAYERS = (4, 16, 64)
 
 
 class Reached(BaseException):
-    """The compiled graph was called. No Exception: of such a one a frame that handles exceptions would run again."""
+    """Raised when the compiled graph is called. It is not an Exception, because a frame that handles exceptions would
+    run again after one."""
 
 
 def stop(gm: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
-    """A backend whose graphs go no further than their call."""
+    """A backend whose graphs only raise Reached."""
 
     def compiled(*inputs: Any) -> Any:
         raise Reached

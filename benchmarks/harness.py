@@ -19,8 +19,8 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def interleaved(variants: Mapping[str, Callable[[], Any]], rounds: int, calls: int) -> dict[str, float]:
-    """Median seconds per call of each variant.  Each round times ``calls`` calls of every variant in turn, so that
-    a change in the machine's speed falls on all alike."""
+    """Median seconds per call of each variant. Each round times ``calls`` calls of every variant in turn, so that a
+    change in the machine's speed affects all alike."""
     samples: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(rounds):
         for name, fn in variants.items():
@@ -65,7 +65,7 @@ def gpu_interleaved(variants: Mapping[str, Callable[[], Any]], rounds: int) -> d
 
 
 def host_interleaved(variants: Mapping[str, Callable[[], Any]], rounds: int, calls: int) -> dict[str, float]:
-    """Median seconds that a call keeps the host, with an idle GPU before each round of `calls` calls."""
+    """Median seconds for which a call occupies the host, with an idle GPU before each round of `calls` calls."""
     samples: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(rounds):
         for name, fn in variants.items():

@@ -54,7 +54,7 @@ def row(name: str, make: Any, rounds: int) -> dict[str, Any]:
 
 
 def with_idle_gpu(fn: Callable[[], Any], calls: int) -> Callable[[], None]:
-    """`calls` calls of `fn` until the GPU has done them."""
+    """Makes `calls` calls of `fn` and waits until the GPU has completed them."""
 
     def run() -> None:
         for _ in range(calls):

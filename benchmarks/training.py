@@ -47,7 +47,7 @@ GRADIENT_TOLERANCE = {False: 1e-5, True: 1.6e-2}  # in float32, and under autoca
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and how the programs are run; `tiny`: the programs of the GPU in small sizes."""
+    """Where and how the programs are run; `tiny`: the GPU programs at small sizes."""
 
     device: str
     tiny: bool
@@ -111,7 +111,7 @@ def stepper(model: torch.nn.Module, args: tuple[Any, ...], setting: Setting, sys
 
 
 def gradients(model: torch.nn.Module, args: tuple[Any, ...], setting: Setting, call: Callable[..., Any]) -> Gradients:
-    """Those of every parameter, by name, after one forward and backward."""
+    """The gradients of all parameters, by name, after one forward and backward."""
     model.zero_grad(set_to_none=True)
     loss_of = call if setting.large else SmallLoss(call)
     with torch.autocast(setting.device, torch.bfloat16, enabled=setting.large):
@@ -149,7 +149,8 @@ def check_gradients(name: str, systems: tuple[str, ...], setting: Setting) -> di
 def _over_eager(
     mine: torch.Tensor | None, theirs: torch.Tensor | None, want: torch.Tensor | None, largest: float, setting: Setting
 ) -> float:
-    """The error of a gradient over eager's or the tolerance; infinite where only one of them is there."""
+    """The ratio of a gradient's error to eager's error or the tolerance; infinite if only one of the gradients
+    exists."""
     if want is None or mine is None or theirs is None:
         return 0.0 if want is None and mine is None and theirs is None else float("inf")
     scale = max(float(want.square().mean().sqrt()), SMALLEST_PART * largest)
@@ -207,7 +208,7 @@ def profile(name: str, system: str, setting: Setting) -> None:
 
 
 def measured(name: str, system: str, setting: Setting) -> dict[str, Any]:
-    """What `child` found, in a new process."""
+    """The measurements of `child`, run in a new process."""
     command = [sys.executable, "-m", "benchmarks.training", "--child", name, system, *setting.arguments]
     out = subprocess.run(command, capture_output=True, text=True, check=False)
     for line in out.stdout.splitlines():
@@ -217,7 +218,7 @@ def measured(name: str, system: str, setting: Setting) -> dict[str, Any]:
 
 
 def step_times(name: str, setting: Setting, rounds: int, calls: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Median seconds of a step of each system, and of the first step with what the cache holds."""
+    """The median seconds of a step of each system, and the seconds of its first step with a filled cache."""
     from .harness import interleaved
 
     made, args = prepare(name, setting)

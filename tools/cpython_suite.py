@@ -68,7 +68,7 @@ NOT_TRACED = {
 
 
 def run(python: str, mode: str, module: str, seconds: float, names: Sequence[str] = ()) -> dict[str, Any]:
-    """{"tests": {id: status}}, with "crash": what happened, where the run did not come to its end."""
+    """{"tests": {id: status}}, and "crash" with a description if the run did not end normally."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
         out = Path(folder) / "outcome.jsonl"
@@ -93,7 +93,7 @@ def run(python: str, mode: str, module: str, seconds: float, names: Sequence[str
 
 
 def compare(plain: dict[str, Any], ours: dict[str, Any], mode: str) -> dict[str, Any]:
-    """What differs between two runs of a module."""
+    """The differences between two runs of a module."""
     if "crash" in plain and not plain["tests"]:
         return {"verdict": "not comparable", "plain": plain["crash"], "tests": 0}
     cut_off = "crash" in ours or "crash" in plain
@@ -124,7 +124,7 @@ def compare(plain: dict[str, Any], ours: dict[str, Any], mode: str) -> dict[str,
 
 
 def not_compared(test: str, mode: str) -> str | None:
-    """Why a test need not have the outcome that it has with plain CPython."""
+    """The reason why a test may have another outcome than with plain CPython."""
     for name, reason in NOT_TRACED.items() if mode == "trace" else ():
         if test == name or test.startswith(f"{name}.") or (name.startswith("*") and test.endswith(name[1:])):
             return reason

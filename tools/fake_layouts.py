@@ -45,7 +45,7 @@ EXPECTED: dict[str, str] = {}
 
 
 def _memory_order(x: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    """A copy with the dimensions in memory in this order, outermost first."""
+    """A copy whose dimensions have this order in memory, outermost first."""
     back = [list(order).index(d) for d in range(x.dim())]
     return x.permute(*order).clone(memory_format=torch.contiguous_format).permute(*back)
 
@@ -91,7 +91,8 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
 
 @dataclass(frozen=True)
 class Difference:
-    """One call whose results differ. `arguments`: sizes and strides; `operators`: ATen operators that differ in it."""
+    """One call whose results differ. `arguments`: sizes and strides; `operators`: the ATen operators that differ in
+    it."""
 
     operator: str
     arguments: str
@@ -100,7 +101,7 @@ class Difference:
 
 
 def described(args: Any) -> str:
-    """Sizes and strides of the tensors among arguments, the other arguments as they are."""
+    """The sizes and strides of the tensors among the arguments; other arguments as they are."""
 
     def one(x: Any) -> Any:
         return f"{tuple(x.shape)} by {x.stride()}" if isinstance(x, torch.Tensor) else x
@@ -113,7 +114,7 @@ def strided(x: Any) -> bool:
 
 
 def to_fakes(args: Any, mode: Any) -> Any:
-    """The same arguments with fake tensors, which share memory where the real ones do."""
+    """The same arguments with fake tensors, which share memory if the real ones do."""
     memory: dict[int, torch.Tensor] = {}
 
     def one(x: Any) -> Any:
@@ -151,7 +152,7 @@ def difference(real: Any, fake: Any, real_args: Any, fake_args: Any) -> str | No
 
 
 def _owners(args: Sequence[Any], results: Sequence[Any]) -> list[int | None]:
-    """For each result, the first of the tensors, arguments before results, that lies in its storage."""
+    """For each result, the first tensor (arguments before results) whose storage contains it."""
     storages = [x.untyped_storage()._cdata if strided(x) else object() for x in (*args, *results)]
     return [storages.index(x.untyped_storage()._cdata) if strided(x) else None for x in results]
 
@@ -192,7 +193,7 @@ class Compared(TorchDispatchMode):
 
 
 def variants(args: Any) -> Iterator[tuple[str, Any]]:
-    """The arguments in each layout that some of them can have: all tensors, or only the first."""
+    """The arguments in each layout that some of them support: all tensors, or only the first."""
     leaves, structure = pytree.tree_flatten(args)
     tensors = [k for k, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
     for name, layout in LAYOUTS.items():
@@ -224,7 +225,7 @@ def samples(op: Any, device: str) -> Iterator[Any]:
 
 
 def check(op: Any, device: str, seen: set[str]) -> tuple[int, list[Difference]]:
-    """How many calls of one operator were compared, and those that differ."""
+    """The number of calls of one operator that were compared, and those that differ."""
     function = TRACED_AS.get(op.op, op.op)
     count, found = 0, []
     for given in samples(op, device):
@@ -260,7 +261,7 @@ def check(op: Any, device: str, seen: set[str]) -> tuple[int, list[Difference]]:
 
 
 def _guilty(function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[str, ...]:
-    """The ATen operators of a call that differ."""
+    """The ATen operators in a call whose results differ."""
     compared = Compared(fake_mode(), set())
     with torch.no_grad(), compared:
         function(*args, **kwargs)

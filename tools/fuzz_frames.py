@@ -157,7 +157,7 @@ def compiled(text: str, name: str) -> types.CodeType:
 
 
 def load(text: str) -> dict[str, Any]:
-    """The names of a module with the program in it."""
+    """The names in a module that contains the program."""
     module = sys.modules["fuzzed"] = types.ModuleType("fuzzed")
     for part, name in ((PRELUDE, "<prelude>"), (text, "<fuzzed>")):
         exec(compiled(part, name), vars(module))
@@ -165,7 +165,7 @@ def load(text: str) -> dict[str, Any]:
 
 
 def described(value: Any, depth: int = 0) -> Any:
-    """A value as something that compares by `==`."""
+    """A value in a form that can be compared by `==`."""
     if isinstance(value, torch.Tensor):
         return ("tensor", value.dtype, tuple(value.shape), [round(v, 4) if v == v else "nan" for v in _numbers(value)])
     if isinstance(value, BaseException):
@@ -187,7 +187,7 @@ def described(value: Any, depth: int = 0) -> Any:
 
 
 def _line(error: BaseException) -> list[int | None]:
-    """Where in the program an exception was raised.  (Frames further out show a line for each continuation.)"""
+    """The line of the program at which an exception was raised. (Outer frames show a line for each continuation.)"""
     frames = traceback.walk_tb(error.__traceback__)
     return [line for frame, line in frames if frame.f_code.co_filename == "<fuzzed>"][-1:]
 
@@ -197,7 +197,7 @@ def _numbers(value: torch.Tensor) -> list[float]:
 
 
 def behaviour(text: str, captured: bool) -> list[Any]:
-    """What each of several calls of the program does."""
+    """The outcomes of several calls of the program."""
     names = load(text)
     torch.set_grad_enabled(True)
     fn = pyframe.compile(names["program"], backend="eager") if captured else names["program"]
@@ -244,7 +244,8 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def difference(text: str) -> str | None:
-    """How the captured program differs from the program; None if it does not, or "no program" if it does not end."""
+    """How the captured program differs from the original; None if it does not, "no program" if the original does not
+    end."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -318,7 +319,8 @@ def report(seed: int, found: str) -> str:
 
 
 def work(seeds: range, progress: Path, folder: str | None) -> None:
-    """Runs seeds in this process; the file `progress` says which one runs, and what came of those before."""
+    """Runs seeds in this process; the file `progress` contains the current seed and the outcomes of the earlier
+    ones."""
     faulthandler.enable()
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT_MEMORY if hard < 0 else min(hard, LIMIT_MEMORY), hard))

@@ -105,7 +105,7 @@ def _tensor(value: torch.Tensor, name: str) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two descriptions agree; numbers of tensors up to rounding."""
+    """Whether two descriptions agree, numbers in tensors up to rounding errors."""
     if isinstance(one, tuple) and isinstance(other, tuple) and one[:1] == other[:1] == ("tensor",):
         return one[1] == other[1] and _close(one[2], other[2])
     if type(one) is type(other) and isinstance(one, (list, tuple)):
@@ -168,7 +168,7 @@ def load(text: str, seed: int) -> types.ModuleType:
 
 
 def apply(change: Change, module: types.ModuleType) -> None:
-    """Makes the change; names that it writes are globals of the program."""
+    """Makes the change; the names that it assigns become globals of the program."""
     exec(
         compile(change.text, "<change>", "exec"),
         {**vars(module), **HELPERS, "globals": lambda: vars(module)},
@@ -185,7 +185,8 @@ def compiled_by(how: str, fn: Any) -> Any:
 
 
 def fill_fresh_memory(byte: int) -> None:
-    """Lets glibc set the bytes of memory that is taken or freed, so that what reads them does not repeat itself."""
+    """Lets glibc fill memory with certain bytes when it is allocated or freed, so that results which depend on
+    uninitialized memory change."""
     perturb = -6  # M_PERTURB
     ctypes.CDLL(None).mallopt(perturb, byte)
 
@@ -193,7 +194,7 @@ def fill_fresh_memory(byte: int) -> None:
 def run_changes(
     how: str, text: str, seed: int, changes: list[Change], fresh: int | None = None
 ) -> tuple[Any, list[Any]]:
-    """The outcome of two calls before any change, and of the calls after each of `changes`, in forks."""
+    """The outcomes of two calls before any change, and of the calls after each of `changes`, each in a fork."""
     if fresh is not None:
         fill_fresh_memory(fresh)
     torch.manual_seed(0)
@@ -242,7 +243,7 @@ def sample(changes: list[Change], seed: int, count: int) -> list[Change]:
 
 @dataclass
 class Tried:
-    """One change and what came of it: per way of running, whether the calls after it were as in eager."""
+    """One change and its outcome: for each way of running, whether the calls after it were as in eager."""
 
     seed: int
     number: int
@@ -255,7 +256,7 @@ class Tried:
 
 
 def try_program(seed: int, count: int, hows: list[str], only: list[int] | None = None) -> list[Tried]:
-    """The changes of the program of `seed`, under each of `hows` and in eager."""
+    """Tries the changes of the program of `seed`, under each of `hows` and in eager."""
     _, text = program(seed)
     listed = forked(lambda: found_changes(text, seed), LIMIT)
     if listed is None:
@@ -309,7 +310,7 @@ def repro(text: str, change: str, how: str) -> str:
 
 
 def record(path: Path | None, seed: int, found: list[Tried] | str) -> None:
-    """Adds a line to the file of records: the seed, and its changes or why it does not run."""
+    """Appends a line to the file of records: the seed, and the outcomes of its changes or why it does not run."""
     if path is not None:
         rows = found if isinstance(found, str) else [asdict(t) | {"expected": None} for t in found]
         with path.open("a") as file:
@@ -317,7 +318,7 @@ def record(path: Path | None, seed: int, found: list[Tried] | str) -> None:
 
 
 def read_records(path: Path | None) -> tuple[list[Tried], list[str], set[int]]:
-    """The changes that the file of records has, what did not run, and the seeds."""
+    """The changes in the file of records, the programs that did not run, and the seeds."""
     lines = path.read_text().splitlines() if path is not None and path.exists() else []
     entries = [json.loads(line) for line in lines]
     tried = [Tried(**row) for _, rows in entries if not isinstance(rows, str) for row in rows]
@@ -338,8 +339,8 @@ def _worker(job: tuple[int, int, list[str]]) -> tuple[int, list[Tried] | str]:
 
 
 def run(args: argparse.Namespace, hows: list[str]) -> tuple[list[Tried], list[str]]:
-    """Programs, one seed after another, until there are enough changes or the time is over.  What an earlier run has
-    left in the file of records counts, and is added to."""
+    """Runs programs, one seed after another, until there are enough changes or the time is up. The records of an
+    earlier run count, and new ones are appended to the file."""
     tried, broken, recorded = read_records(args.records)
     start = time.monotonic()
     context = multiprocessing.get_context("fork")
@@ -374,7 +375,8 @@ def run(args: argparse.Namespace, hows: list[str]) -> tuple[list[Tried], list[st
 
 
 def table(tried: list[Tried], hows: list[str], title: str) -> str:
-    """Per kind of change: how many, how many matter, and how many each way of running gets wrong."""
+    """The counts per kind of change: how many there are, how many affect eager's result, and how many each way of
+    running gets wrong."""
     lines = [
         title,
         "",
@@ -427,7 +429,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _brief(expected: Any, found: Any) -> str:
-    """Where two outcomes begin to differ."""
+    """The first place at which two outcomes differ."""
     one, other = repr(expected), repr(found)
     at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
     start = max(0, at - 60)

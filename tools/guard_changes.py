@@ -37,7 +37,7 @@ PLAIN = (bool, int, float, str, bytes, type(None), complex)
 
 @dataclass(frozen=True)
 class Change:
-    """``text`` is run in the program's module; ``kind`` names the sort of change."""
+    """A change: ``text`` runs in the program's module; ``kind`` names the sort of change."""
 
     kind: str
     text: str
@@ -53,7 +53,7 @@ def identifiers(code: types.CodeType) -> set[str]:
 
 
 class Recorder:
-    """The code objects that run, and the C functions that they call, while the program runs as it is."""
+    """Records the code objects that run and the C functions that they call, while the unchanged program runs."""
 
     def __init__(self) -> None:
         self.codes: set[types.CodeType] = set()
@@ -71,7 +71,8 @@ class Recorder:
 
 
 class Walk:
-    """The changes of everything reachable from the program in `module`; ``executed`` are the codes that ran."""
+    """Collects the changes of everything reachable from the program in `module`; ``executed`` are the code objects that
+    ran."""
 
     def __init__(self, module: types.ModuleType, executed: set[types.CodeType]) -> None:
         self.module, self.executed = module, executed
@@ -82,7 +83,7 @@ class Walk:
                 self.names |= identifiers(code)
         self.names -= {"out", "append"}
         self.seen: dict[int, str] = {}
-        self.alive: list[Any] = []  # what was seen stays alive: an id is that of one object
+        self.alive: list[Any] = []  # keeps visited objects alive, so that ids stay unique
         self.queue: deque[tuple[str, Any]] = deque()
         self.changes: list[Change] = []
 
@@ -107,7 +108,7 @@ class Walk:
         self.changes += [Change(kind, text) for text in texts]
 
     def place(self, kind: str, place: str, value: Any, *, delete: bool = True) -> None:
-        """A place that can be assigned to, and its present value."""
+        """Visits a place that can be assigned to, with its present value."""
         for sort, new in replacements(place, value):
             self.add(f"{kind} {sort}", f"{place} = {new}")
         if delete:
@@ -198,7 +199,7 @@ class Walk:
         self.add("function name", f"{expr}.__name__ = 'changed'", f"{expr}.__doc__ = 'changed'")
 
     def named(self, value: Any) -> str | None:
-        """An expression for a class or function by its module and name, if that leads to it."""
+        """An expression that refers to a class or function by its module and name, if there is one."""
         for key, held in vars(self.module).items():
             if held is value:
                 return key
@@ -211,7 +212,8 @@ class Walk:
         return f"sys.modules[{module!r}].{qualname}" if found is value else None
 
     def ours(self, cls: type) -> bool:
-        """Whether the class is the program's own; what all of the process uses is changed less freely."""
+        """Whether the class belongs to the program; classes that the whole process uses are changed only in some
+        ways."""
         return cls.__module__ == self.module.__name__
 
     def class_(self, expr: str, cls: type) -> None:

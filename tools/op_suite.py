@@ -93,7 +93,7 @@ class Worker:
         return "; ".join(lines[fatal[-1]: fatal[-1] + 4] if fatal else lines[-3:])[:400]
 
     def ask(self, request: dict[str, Any]) -> Iterable[dict[str, Any]]:
-        """Answers up to the one that says that the unit is done, or that the process is dead."""
+        """Yields answers until one that says that the unit is done or that the process has died."""
         assert self.process.stdin is not None
         self.units += 1
         try:
@@ -180,7 +180,7 @@ def run_all(
     units: Sequence[dict[str, Any]], engine: str, args: argparse.Namespace, log: Path | None, script: Path = WORKER,
     tables: Tables = OPERATOR_TABLES,
 ) -> list[Row]:
-    """The rows of all units that the time suffices for. `script`: what the worker processes run."""
+    """The rows of all units that can be run in the time. `script`: the program of the worker processes."""
     waiting: queue.Queue[dict[str, Any]] = queue.Queue()
     for unit in units:
         waiting.put(unit)
@@ -236,13 +236,13 @@ def select_units(args: argparse.Namespace, names: Sequence[str], done: set[tuple
 
 
 def matches(name: str, patterns: str) -> bool:
-    """Whether one of the patterns, names or beginnings followed by * and separated by commas, is the name's."""
+    """Whether a name matches one of the patterns, which are separated by commas: a name, or a prefix followed by *."""
     words = [word for word in patterns.split(",") if word]
     return not words or any(word == name or (word.endswith("*") and name.startswith(word[:-1])) for word in words)
 
 
 def peer_units(args: argparse.Namespace, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Every k-th operator so that there are `args.peer` of them; two samples of float32, forward and backward."""
+    """Every k-th operator, so that there are `args.peer` of them; two samples in float32, forward and backward."""
     step, here = max(1, len(names) // args.peer), commit()
     return [
         {
@@ -254,7 +254,7 @@ def peer_units(args: argparse.Namespace, names: Sequence[str]) -> list[dict[str,
 
 
 def common_arguments(parser: argparse.ArgumentParser, unit: str, samples: int, batch: int, timeout: int) -> None:
-    """The options of every suite that runs cases in worker processes. `unit`: what it runs samples of."""
+    """The options of every suite that runs cases in worker processes. `unit`: the noun for what it takes samples of."""
     parser.add_argument("--samples", type=int, default=samples, help=f"of each {unit} and dtype; 0: all")
     parser.add_argument("--batch", type=int, default=batch, help="cases that are compiled as one function")
     parser.add_argument("--workers", type=int, default=1)
@@ -286,7 +286,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def with_path(folder: Path) -> dict[str, str]:
-    """The environment, with `folder` first among the places that Python imports from."""
+    """The environment with `folder` as the first entry of PYTHONPATH."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]).rstrip(":")}
 
 

@@ -35,7 +35,7 @@ class Case:
 
 
 def operators() -> dict[str, Any]:
-    """The database by names."""
+    """The operators of the database by name."""
     return {op.full_name: op for op in op_db}
 
 
@@ -44,7 +44,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def dtypes_of(op: Any, mode: str, device: str, wanted: Sequence[torch.dtype]) -> list[torch.dtype]:
-    """Those of `wanted` that the database lists for the operator."""
+    """The dtypes in `wanted` that the database lists for the operator."""
     kind = torch.device(device).type
     listed = op.supported_backward_dtypes(kind) if mode == "backward" else op.supported_dtypes(kind)
     return [dtype for dtype in wanted if dtype in listed]
@@ -60,7 +60,8 @@ def function_of(op: Any, mode: str) -> Callable[..., Any] | None:
 
 
 def cases_of(op: Any, mode: str, device: str, wanted: Sequence[torch.dtype], most: int) -> Iterator[Case]:
-    """Up to `most` samples for each dtype, each as it is and (but for "dynamic") non-contiguous; 0 is all of them."""
+    """Up to `most` samples for each dtype (0: all), each as it is and, except in "dynamic", with non-contiguous
+    tensors."""
     if mode == "errors":
         yield from _error_cases(op, device)
         return
@@ -97,7 +98,7 @@ def _has_many_elements(sample: Any) -> bool:
 
 
 def _structure(call: Any, with_sizes: bool) -> str:
-    """What two calls must have in common so that they differ in nothing but sizes (or not even in them)."""
+    """What must be equal in two calls that differ in sizes only."""
     leaves, spec = pytree.tree_flatten(call)
     parts = []
     for leaf in leaves:
@@ -110,13 +111,13 @@ def _structure(call: Any, with_sizes: bool) -> str:
 
 
 def _kind(call: Any) -> str:
-    """A coarser word: which arguments there are and of how many dimensions."""
+    """A coarser key: which arguments there are, and their numbers of dimensions."""
     leaves, spec = pytree.tree_flatten(call)
     return f"{spec} {[x.dim() if isinstance(x, torch.Tensor) else type(x).__name__ for x in leaves]}"
 
 
 def _diverse(samples: list[tuple[int, Any]], most: int) -> list[tuple[int, Any]]:
-    """Up to `most` samples: one of each kind of arguments in turn, no two alike in sizes and other arguments."""
+    """Up to `most` samples: one of each kind of arguments in turn, all different in sizes and other arguments."""
     kinds: dict[str, list[tuple[int, Any]]] = {}
     seen = set()
     for index, sample in samples:

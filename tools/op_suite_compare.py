@@ -14,7 +14,7 @@ ERROR_FACTOR = 3  # largest error allowed beyond the dtype's tolerance, in units
 
 @dataclass
 class Outcome:
-    """What a call left behind: `results` (any containers), the `inputs` afterwards, and `gradients` of the inputs."""
+    """The outcome of a call: `results` (any containers), the `inputs` afterwards, and `gradients` of the inputs."""
 
     results: Any
     inputs: Any
@@ -30,9 +30,9 @@ def difference(
     want: Outcome, got: Outcome, reference: Callable[[], Outcome | None], values: bool = True,
     unset: frozenset[int] = frozenset(),
 ) -> str | None:
-    """In words, where `got` is not what eager's `want` is. `reference()`: the same call in float64; None if that is not
-    possible. Without `values`, everything but the elements is compared; the results numbered `unset` are compared in
-    that way, too."""
+    """A description of how `got` differs from eager's `want`, or None. `reference()`: the same call in float64, or None
+    if that is not possible. Without `values`, everything except the elements is compared; for results whose numbers are
+    in `unset`, elements are never compared."""
     exact = None
     for (part, expected), (_, actual) in zip(want.parts(), got.parts(), strict=True):
         left, left_spec = pytree.tree_flatten(expected)
@@ -83,7 +83,7 @@ def _metadata(x: torch.Tensor, y: Any, is_gradient: bool) -> str | None:
 
 
 def _strides(x: torch.Tensor) -> tuple[int, ...]:
-    """Strides of the dimensions that have more than one element: those of others mean nothing."""
+    """The strides of the dimensions with more than one element; the others have no meaning."""
     if x.numel() == 0:
         return ()
     return tuple(step for n, step in zip(x.shape, x.stride(), strict=True) if n > 1)
@@ -134,13 +134,13 @@ def _as_exact(part: str, position: int, x: torch.Tensor, y: torch.Tensor, exact:
 
 
 def _aliases(want: Outcome, got: Outcome) -> str | None:
-    """Whether results share memory with other inputs, or with other results, than in eager."""
+    """Whether results share memory with other inputs or results than they do in eager."""
     expected, actual = _sharing(want), _sharing(got)
     return None if expected == actual else f"shared memory: {actual} instead of {expected} (results, then inputs)"
 
 
 def _sharing(outcome: Outcome) -> list[int]:
-    """For each result, the first tensor among inputs and results whose memory it has."""
+    """For each result, the first tensor among inputs and results with the same memory."""
     first: dict[int, int] = {}
     found = []
     leaves = pytree.tree_leaves(outcome.inputs) + pytree.tree_leaves(outcome.results)

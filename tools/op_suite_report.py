@@ -51,7 +51,7 @@ class Row:
     seconds: float = 0.0
 
     def data(self) -> dict[str, Any]:
-        """As it is stored."""
+        """The row in its stored form."""
         return {**self.__dict__, "remarks": sorted(self.remarks)}
 
     @staticmethod
@@ -60,16 +60,16 @@ class Row:
         return Row(**{**data, "remarks": set(data["remarks"])})
 
     def counts(self) -> collections.Counter[str]:
-        """Cases by verdicts."""
+        """The number of cases by verdict."""
         return collections.Counter(verdict for verdict, _ in self.cases.values())
 
     def summary(self) -> str:
-        """The counts in words."""
+        """The counts as text."""
         return ", ".join(f"{n} {verdict}" for verdict, n in self.counts().most_common()) or "no cases"
 
 
 def known(row: Row, case: str, tables: Tables = OPERATOR_TABLES) -> tuple[str, str] | None:
-    """The verdict that is expected of a case, with the reason, where that is not "right"."""
+    """The expected verdict of a case, with the reason, if it is not "right"."""
     dtype = case.partition(":")[0]
     for key in (f"{row.op} {row.mode} {case}", f"{row.op} {row.mode} {dtype}", f"{row.op} {row.mode}"):
         if key in tables.known:
@@ -78,7 +78,7 @@ def known(row: Row, case: str, tables: Tables = OPERATOR_TABLES) -> tuple[str, s
 
 
 def failures(row: Row, tables: Tables = OPERATOR_TABLES) -> dict[str, list[str]]:
-    """The cases that are not right and not expected not to be."""
+    """The cases that are neither right nor expected to fail."""
     bad = {}
     for case, (verdict, detail) in row.cases.items():
         expected = known(row, case, tables)
@@ -88,7 +88,7 @@ def failures(row: Row, tables: Tables = OPERATOR_TABLES) -> dict[str, list[str]]
 
 
 def stale(rows: Sequence[Row], tables: Tables = OPERATOR_TABLES) -> list[str]:
-    """Keys of the table of known failures that no case of these rows fails by, though the operator was run."""
+    """The keys in the table of known failures of which no case in these rows fails, although the operator was run."""
     used, run = set(), set()
     for row in rows:
         run.add((row.op, row.mode))
@@ -100,7 +100,7 @@ def stale(rows: Sequence[Row], tables: Tables = OPERATOR_TABLES) -> list[str]:
 
 
 def merge(log: Path) -> list[Row]:
-    """The last row of each operator and mode in a file of them."""
+    """The last row of each operator and mode in a file of rows."""
     if not log.exists():
         return []
     rows = [Row.of(json.loads(line)) for line in log.read_text().splitlines()]
@@ -108,7 +108,7 @@ def merge(log: Path) -> list[Row]:
 
 
 def _groups(row: Row, case: str) -> list[str]:
-    """The other lines of the table of totals in which a case counts."""
+    """The other lines of the table of totals that include a case."""
     dtype, (database, is_in_one, _) = case.partition(":")[0], row.op.partition(":")
     found = [f"dtype {dtype}"] if dtype in row.dtypes.split() else []
     return [*found, f"database {database}"] if is_in_one else found
@@ -142,7 +142,7 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
 
 
 def commit() -> str:
-    """Of the code that is here."""
+    """The commit of this checkout."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
@@ -152,7 +152,8 @@ def write_report(
     path: Path, rows: Sequence[Row], device: str, compared: Mapping[str, Sequence[Row]] | None = None,
     tables: Tables = OPERATOR_TABLES,
 ) -> int:
-    """Writes `path`.{json,txt}; 1 where a case is not as expected. `compared`: rows of each compiler on a sample."""
+    """Writes `path`.{json,txt}; returns 1 if a case is not as expected. `compared`: rows of each compiler for a
+    sample."""
     import torch
 
     rows = [row for row in rows if row.device == device]
@@ -199,7 +200,7 @@ def write_report(
 
 
 def _stored(row: Row) -> dict[str, Any]:
-    """With the cases that are not right alone, and how many of each verdict there are."""
+    """The row with the names of cases that are not right, and the counts of all verdicts."""
     cases = {name: found for name, found in row.cases.items() if found[0] != "right"}
     return {**row.data(), "cases": cases, "counts": row.counts()}
 

@@ -33,7 +33,7 @@ MAX_RAISING = 2  # cases for which eager raises that are tried, of each operator
 
 
 def batch_function(op: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """A function of `count` calls of `op`, with no loop: (calls) -> list of results."""
+    """A function of `count` calls of `op`, without a loop: (calls) -> list of results."""
     names = ", ".join(f"(i{k}, a{k}, k{k})" for k in range(count))
     lines = [f"    {names}, = calls"]
     lines += [f"    r{k} = op(i{k}, *a{k}, **k{k})" for k in range(count)]
@@ -49,8 +49,8 @@ def differentiable(results: Any) -> list[torch.Tensor]:
 
 
 class Calls:
-    """What a run does with a call `(input, args, kwargs)`. A database whose inputs are more than tensors overrides
-    these."""
+    """How a run copies and differentiates a call `(input, args, kwargs)`. Databases whose inputs are not only tensors
+    override these methods."""
 
     def copy(self, call: Any) -> Any:
         """The call with inputs of its own, as every run needs them."""
@@ -61,7 +61,7 @@ class Calls:
         return to_double(call)
 
     def leaves(self, call: Any) -> list[torch.Tensor]:
-        """The tensors that gradients are taken of."""
+        """The tensors whose gradients are computed."""
         return differentiable(call)
 
     def afterwards(self, call: Any) -> Any:
@@ -84,7 +84,7 @@ def gradients(
 
 
 def _weights(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Numbers between 0.5 and 1.5 like these tensors."""
+    """Tensors like these with numbers between 0.5 and 1.5."""
     generator = torch.Generator().manual_seed(1)
     given = []
     for x in outputs:
@@ -118,7 +118,7 @@ class Unit:
         return [Outcome(*each) for each in zip(results, left, found, strict=True)]
 
     def try_cases(self, cases: list[Case]) -> None:
-        """A verdict for each case."""
+        """The verdict of each case."""
         kept = self._those_eager_runs(cases)
         if kept:
             self._attempt(kept)
@@ -148,14 +148,15 @@ class Unit:
         return None
 
     def _draws(self, eager: Callable[..., Any], case: Case, once: list[Outcome]) -> bool:
-        """Whether a case has random numbers that cannot be compared: on a GPU our kernels draw others than eager's."""
+        """Whether a case draws random numbers that cannot be compared: on a GPU, our kernels draw other numbers than
+        eager's."""
         if self.device == "cpu":
             return False
         second = self.run(eager, [case], [case.call], seed=1)
         return difference(once[0], second[0], lambda: None) is not None
 
     def _try_error(self, case: Case, wanted: Exception) -> None:
-        """Eager raises `wanted`: so must the compiled function."""
+        """Checks that the compiled function raises `wanted`, as eager does."""
         self.tell(start=[case.name])
         self.engine.forget()
         try:
@@ -171,7 +172,7 @@ class Unit:
             self.tell(case=case.name, verdict="no error", detail=f"a result instead of {_error_text(wanted)}")
 
     def _attempt(self, cases: list[Case]) -> bool:
-        """Whether all of them are right; tells each one's verdict."""
+        """Whether all cases are right; reports the verdict of each."""
         found = self._problems(cases)
         if not any(found.values()):
             for case in cases:
@@ -249,7 +250,7 @@ class Unit:
                         found[cases[k].name] = "wrong", when + "a result shares memory with another call's"
 
     def _in_double(self, case: Case, call: Any) -> Outcome | None:
-        """The call in float64; None where the operator does not take it."""
+        """The call in float64, or None if the operator does not support that."""
         try:
             return self.run(batch_function(self.function, 1), [case], [self.calls.in_double(call)])[0]
         except (RuntimeError, ValueError, TypeError):
@@ -275,7 +276,7 @@ def run_unit(request: dict[str, Any], engine: Any, op: Any, tell: Callable[..., 
 def run_cases(
     unit: Unit, cases_of_unit: Callable[[], Iterable[Case]], request: dict[str, Any], tell: Callable[..., None]
 ) -> None:
-    """Cases in batches; `request["plan"]` says which ones are left and how they go together."""
+    """Runs cases in batches; `request["plan"]` lists the remaining ones and how they are grouped."""
     try:
         cases = {case.name: case for case in cases_of_unit()}
     except Exception as error:
@@ -293,7 +294,7 @@ def run_cases(
 
 
 def serve(run: Callable[[dict[str, Any], Any, Callable[..., None]], None]) -> None:
-    """Answers requests until standard input ends: `run(request, engine, tell)` runs one."""
+    """Answers requests until standard input ends: `run(request, engine, tell)` handles one."""
     out = os.fdopen(int(sys.argv[1]), "w", buffering=1)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

@@ -50,7 +50,7 @@ _WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 @dataclass(frozen=True)
 class Way:
-    """How a program is called."""
+    """A way to call a program."""
 
     grad: bool
     dynamic: bool | None
@@ -79,7 +79,8 @@ class Outcome:
 
 
 def plain(x: torch.Tensor) -> Any:
-    """What two tensors of the same class, dtype and layout are compared by: nested containers of dense tensors."""
+    """The parts by which two tensors of the same class, dtype and layout are compared: nested containers of dense
+    tensors."""
     x = x.detach()
     if type(x) is not torch.Tensor and hasattr(x, "__tensor_flatten__"):
         return [plain(getattr(x, name)) for name in x.__tensor_flatten__()[0]]
@@ -97,7 +98,7 @@ def plain(x: torch.Tensor) -> Any:
 
 
 def difference(got: Any, want: Any, strides: bool = True) -> str | None:
-    """How two results differ; None where they do not."""
+    """A description of how two results differ, or None."""
     if type(got) is not type(want):
         return f"{type(got).__name__} for {type(want).__name__}"
     if isinstance(want, list | tuple):
@@ -168,7 +169,7 @@ def _outcome_of(fn: Callable[..., Any], make: Callable[[], list[Any]], way: Way,
 
 
 def check(kind: str, name: str, way: Way, device: str = "cpu", compiler: str = "pyframe") -> Outcome:
-    """One program called twice in one way, compiled by pyframe or by its peer, against eager."""
+    """Calls one program twice in one way, compiled by pyframe or by torch.compile, and compares with eager."""
     fn, make = programs.PROGRAMS[kind][name]
     pyframe.reset()
     pyframe.counters.clear()
@@ -192,7 +193,7 @@ def check(kind: str, name: str, way: Way, device: str = "cpu", compiler: str = "
 
 
 def _dead(device: str) -> str | None:
-    """In words, that the process cannot use the GPU any more: every later exception would be like eager's."""
+    """A message if the process can no longer use the GPU: then eager would raise the same exceptions."""
     try:
         torch.ones(1, device=device).add(1).item()
     except RuntimeError as error:
@@ -229,7 +230,7 @@ def _names(kind: str, device: str) -> list[str]:
 def check_all(
     kinds: Sequence[str], device: str, compiler: str, workers: int, until: float, out: Callable[[str], None]
 ) -> list[Outcome]:
-    """The outcomes of all programs of these kinds, each kind in a process of its own."""
+    """The outcomes of all programs of these kinds; each kind runs in a process of its own."""
     outcomes: list[Outcome] = []
     # "spawn": a forked process cannot use CUDA; one task per process, so that a death is that of one kind
     context = multiprocessing.get_context("spawn")

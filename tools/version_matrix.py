@@ -59,7 +59,7 @@ def environment(torch: str, python: str) -> tuple[Path | None, str]:
 
 
 def counts(output: str) -> dict[str, int]:
-    """What the last line of pytest says."""
+    """The counts in the last line of pytest's output."""
     last = next((line for line in reversed(output.splitlines()) if _COUNT.search(line)), "")
     found = {name: int(number) for number, name in _COUNT.findall(last)}
     return {"passed": found.get("passed", 0), "failed": found.get("failed", 0), "errors": found.get("error", 0),
@@ -83,7 +83,8 @@ def prepare(exe: Path) -> tuple[str, str, str]:
 
 
 def run_part(exe: Path, part: str, options: argparse.Namespace, log: Path) -> dict[str, Any]:
-    """Runs one part of the suite to its end or to the limit; the counts, the names of failed tests, the seconds."""
+    """Runs one part of the suite completely or to the time limit; returns the counts, the names of failed tests, and
+    the seconds."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "passive"}
     paths = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob(part))]
     start = time.monotonic()

@@ -42,7 +42,7 @@ for name in LOCATIONS:
 
 
 def entries() -> dict[str, list[str]]:
-    """Every entry, and the modes that it has: read in a process of its own, as databases import much of torch."""
+    """Every entry and its modes, read in a process of its own because databases import much of torch."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", LISTING], env=with_path(ROOT / "tools"), cwd=ROOT, capture_output=True,
         text=True, check=True,
@@ -51,7 +51,7 @@ def entries() -> dict[str, list[str]]:
 
 
 def select(args: argparse.Namespace, found: dict[str, list[str]], done: set[tuple[str, str]]) -> list[dict[str, Any]]:
-    """One request for each entry and mode that is asked for and not in `done`."""
+    """One request for each selected entry and mode that is not in `done`."""
     modes = set(args.modes.split(",")) - {""}
     here = commit()
     units = [
@@ -78,7 +78,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def run(units: Sequence[dict[str, Any]], args: argparse.Namespace, log: Path | None, engine: str = "ours") -> list[Row]:
-    """The rows of these units."""
+    """Runs these units; returns their rows."""
     os.environ.setdefault("PYFRAME_STRICT", "internal")  # an internal error of the compiler is a failure
     return run_all(units, engine, args, log, WORKER, TABLES)
 

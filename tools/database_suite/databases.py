@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 class Database(Protocol):
-    """A list of entries, each run in some modes. An entry in a mode is a unit: one row of the report."""
+    """A list of entries, each run in some modes. An entry in one mode is a unit, which is one row of the report."""
 
     modes: tuple[str, ...]
 
@@ -18,7 +18,7 @@ class Database(Protocol):
         ...
 
     def run(self, name: str, request: dict[str, Any], engine: Any, tell: Callable[..., None]) -> None:
-        """Runs a unit, and tells the verdict of each of its cases as `op_suite_worker` does."""
+        """Runs a unit and reports the verdict of each of its cases, as `op_suite_worker` does."""
         ...
 
 

@@ -66,7 +66,7 @@ def _programs(info: Any, mode: str, most: int) -> Iterator[Program]:
 
 
 def _few_arguments(inputs: list[Any]) -> dict[str, Any]:
-    """Those of the default configuration that schedulers need: a learning rate of the program's own."""
+    """The arguments of the default configuration that schedulers need, with a learning rate chosen here."""
     return {} if not inputs else dict(inputs[0].kwargs)
 
 
@@ -83,7 +83,7 @@ def _program(info: Any, mode: str, name: str, kwargs: dict[str, Any], schedulers
 
 
 class _Loop:
-    """A model, its optimizer, and a training step that is compiled as the mode says."""
+    """A model, its optimizer, and a training step, of which the mode determines what is compiled."""
 
     def __init__(
         self, info: Any, mode: str, kwargs: dict[str, Any], schedulers: list[Any], compile: Compile, dtype: torch.dtype
@@ -121,7 +121,7 @@ class _Loop:
         return loss
 
     def step(self, number: int) -> Any:
-        """A training step, and what it leaves behind."""
+        """A training step; returns the state that it leaves."""
         x = _batch(self.model, self.dtype)
         loss = self.train(x).detach()
         for scheduler in self.schedulers:

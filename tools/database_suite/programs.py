@@ -41,7 +41,7 @@ def _as_it_is(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _snapshot(results: Any) -> Any:
-    """Results with tensors that later calls do not change."""
+    """A copy of the results that later calls do not change."""
     def copied(x: torch.Tensor) -> torch.Tensor:
         return x.detach().clone().requires_grad_(x.requires_grad) if type(x) is torch.Tensor else x
 
@@ -49,7 +49,7 @@ def _snapshot(results: Any) -> Any:
 
 
 class _Run:
-    """A program set up with one way to compile."""
+    """A program, set up with one way to compile."""
 
     def __init__(self, program: Program, compile: Compile, dtype: torch.dtype) -> None:
         torch.manual_seed(0)
@@ -105,7 +105,7 @@ def _in_double(program: Program) -> list[Outcome | None]:
 
 
 def _where_eager_raises(program: Program, engine: Any, wanted: Exception) -> tuple[str, str]:
-    """A program that eager refuses must be refused with an exception of the same type."""
+    """If eager raises, the compiled program must raise an exception of the same type."""
     engine.forget()
     try:
         run = _Run(program, lambda fn: engine.compile(fn, program.dynamic), program.dtype)
@@ -127,7 +127,7 @@ def _error_text(error: Exception) -> str:
 def run_programs(
     programs: Iterable[Program], request: dict[str, Any], engine: Any, tell: Callable[..., None]
 ) -> None:
-    """Tells the verdict of each; `request["plan"]` says which ones are left."""
+    """Reports the verdict of each program; `request["plan"]` lists the remaining ones."""
     named = {program.name: program for program in programs}
     plan = request.get("plan") or [[name] for name in named]
     tell(plan=plan)

@@ -43,7 +43,7 @@ def _model() -> nn.Module:
 
 
 def _left(model: nn.Module) -> Any:
-    """What a step leaves in a model: parameters, gradients, buffers."""
+    """The state of a model after a step: parameters, gradients, buffers."""
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     gradients = {name: p.grad for name, p in model.named_parameters()}
     return parameters, gradients, dict(model.named_buffers())
@@ -54,7 +54,7 @@ def _rows(dtype: torch.dtype, *shape: int) -> Tensor:
 
 
 def training(make_model: Callable[[], nn.Module] = _model, **facts: Any) -> Callable[[Train], None]:
-    """The program of a step `train(model, optimizer, x)`, which is compiled whole; SGD with momentum."""
+    """A program whose step `train(model, optimizer, x)` is compiled as a whole; the optimizer is SGD with momentum."""
     def added(train: Train) -> None:
         def make(compile: Compile, dtype: torch.dtype) -> Step:
             model = make_model().to(dtype)
@@ -69,7 +69,7 @@ def training(make_model: Callable[[], nn.Module] = _model, **facts: Any) -> Call
 
 
 def module(name: str, make_model: Callable[[], nn.Module], *shape: int, **facts: Any) -> None:
-    """The program of a compiled module: result, gradients, buffers; parameters are moved a little after each call."""
+    """A program that compiles a module: result, gradients, buffers; parameters are changed a little after each call."""
     def make(compile: Compile, dtype: torch.dtype) -> Step:
         model = make_model().to(dtype)
         fast = compile(model)
@@ -139,7 +139,7 @@ def accumulated(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -
 
 @training()
 def frozen_layer(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> Tensor:
-    """A layer that does not learn."""
+    """A layer whose parameters are not trained."""
     model[0].requires_grad_(False)  # type: ignore[index,operator]
     optimizer.zero_grad()
     loss = model(x).square().mean()

@@ -73,7 +73,8 @@ class Worker:
 
 
 def chosen(points: int, samples: int, rng: random.Random, every: bool) -> list[int]:
-    """The numbers of the points to take: all of a few, else a sample that has the first and the last ones."""
+    """The numbers of the points to test: all if there are few, otherwise a sample that includes the first and the last
+    ones."""
     if every or points <= min(samples, _EVERY):
         return list(range(1, points + 1))
     spread = {1, 2, points - 1, points, *(rng.randint(1, points) for _ in range(samples - 4))}
@@ -81,7 +82,7 @@ def chosen(points: int, samples: int, rng: random.Random, every: bool) -> list[i
 
 
 def allocations(stage: str, samples: int, rng: random.Random, every: bool) -> list[int]:
-    """The same for allocations, whose number is not known: numbers of all magnitudes."""
+    """Like `chosen` for allocations, whose number is unknown: numbers of all magnitudes."""
     most = _ALLOCATIONS[stage]
     if every:
         return list(range(1, most))
@@ -125,7 +126,7 @@ def run_kind(
 
 
 def table(answers: list[dict[str, Any]]) -> str:
-    """What happened, a line for each program, stage and kind."""
+    """The outcomes, a line for each program, stage and kind."""
     rows: dict[tuple[str, str, str], list[dict[str, Any]]] = collections.defaultdict(list)
     for answer in answers:
         rows[answer["program"], answer["stage"], answer["kind"]].append(answer)

@@ -30,7 +30,7 @@ KINDS = (*STATEMENTS, "import", "exit", "lock", "callback", "alloc", "signal")
 
 
 class Injected(Exception):
-    """Raised by the tool alone."""
+    """The exception that only this tool raises."""
 
 
 class Counter:
@@ -62,7 +62,7 @@ class Counter:
 
 
 def _importing() -> bool:
-    """Whether an import is going on: during a capture, handlers of signals wait for its end."""
+    """Whether an import is in progress: during a capture, signal handlers wait for its end."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_globals is not vars(importlib._bootstrap):  # type: ignore[attr-defined]
         frame = frame.f_back
@@ -73,14 +73,14 @@ counter = Counter()
 
 
 def point(value: Any = None) -> Any:
-    """What the rewritten sources call: `value`, or an exception."""
+    """Called by the rewritten sources: returns `value` or raises."""
     if counter.kind == "statement":
         counter.hit("statement")
     return value
 
 
 class context:
-    """What the rewritten sources put around a context manager of a `with` statement."""
+    """Wrapped by the rewritten sources around the context manager of a `with` statement."""
 
     __slots__ = ("inner",)
 
@@ -129,7 +129,8 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of the two packages with points in them; those that are traced themselves stay as they are."""
+    """Finds the modules of the two packages and inserts points into them, except into modules that are themselves
+    traced."""
 
     @staticmethod
     def find_spec(name: str, path: Any, target: Any = None) -> Any:
@@ -142,12 +143,12 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def rewrite_imports() -> None:
-    """From now on pyframe and inductor are imported with points in them."""
+    """From now on, modules of pyframe and inductor are imported with points in them."""
     sys.meta_path.insert(0, _Finder())
 
 
 class _ImportPoints(importlib.abc.MetaPathFinder):
-    """Sees each import of a module that is not loaded, and finds none."""
+    """A finder that is called for each import of a module that is not loaded, and finds nothing."""
 
     @staticmethod
     def find_spec(name: str, path: Any, target: Any = None) -> Any:
@@ -166,8 +167,8 @@ def _after(function: Callable[..., Any], kind: str) -> Callable[..., Any]:
 
 
 def wrap_functions() -> None:
-    """Makes the points of the kinds `import` and `lock`, and those of torch's modes; after pyframe and inductor are
-    imported."""
+    """Adds the points of the kinds `import` and `lock`, and those of torch's modes. Call it after pyframe and inductor
+    are imported."""
     import filelock
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch._subclasses.functional_tensor import FunctionalTensorMode

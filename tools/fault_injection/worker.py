@@ -59,7 +59,8 @@ def main() -> None:
 
 
 def _backend(stage: str) -> Any:
-    """Compiles without looking a graph up for the stage "first", so that all of the compiler runs."""
+    """The backend for a stage. In the stage "first" it does not use the graph cache, so that all of the compiler
+    runs."""
 
     def compile_graph(gm: Any, inputs: Any) -> Any:
         import inductor
@@ -149,7 +150,7 @@ def _with_fault(kind: str, at: int, work: Any) -> tuple[Any, BaseException | Non
 
 
 def _without_memory(at: int, work: Any) -> tuple[Any, BaseException | None]:
-    """`work()` while CPython's allocation number `at`, and it alone, fails."""
+    """`work()` while CPython's allocation number `at`, and only that one, fails."""
     import _testcapi
 
     result, error = None, None
@@ -220,7 +221,7 @@ def _same(got: Any, want: Any) -> bool:
 
 
 def _other_thread() -> list[str]:
-    """Another thread compiles something else: it waits for no lock that the exception left taken."""
+    """Compiles something else in another thread, which shows that the exception left no lock taken."""
     import torch
 
     import pyframe

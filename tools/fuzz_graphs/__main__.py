@@ -118,7 +118,7 @@ class Worker:
 
 
 def whole_program(answer: dict[str, Any], mode: str | None) -> dict[str, Any]:
-    """The program of an answer; made again where the worker died of it."""
+    """The program of an answer; it is generated again if the worker died."""
     if answer["program"] is None:
         sys.path.insert(0, str(ROOT))
         from .generate import compact, generate
@@ -129,7 +129,7 @@ def whole_program(answer: dict[str, Any], mode: str | None) -> dict[str, Any]:
 
 
 def eager_ends_too(answer: dict[str, Any], timeout: float) -> bool:
-    """Whether the process ends in the same way where nothing is compiled."""
+    """Whether the process dies in the same way if nothing is compiled."""
     worker = Worker("eager", timeout)
     try:
         return bool(worker.check({"program": answer["program"]})["kind"] == answer["kind"])
@@ -160,7 +160,7 @@ def shrunk(worker: Worker, answer: dict[str, Any], seconds: float) -> dict[str, 
 
 
 def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Every program; the failures, shrunk, and the totals."""
+    """Checks every program; returns the failures, shrunk, and the totals."""
     seeds: queue.Queue[int] = queue.Queue()
     for seed in [options.seed] if options.show else range(options.seed, options.seed + options.programs):
         seeds.put(seed)
@@ -252,7 +252,7 @@ def summary(options: argparse.Namespace, failures: list[dict[str, Any]], totals:
 
 
 def exercised(options: argparse.Namespace, totals: dict[str, Any]) -> bool:
-    """Whether most programs were compiled at all: a run in which every graph fell back to eager would say nothing."""
+    """Whether most programs were compiled: a run in which every graph fell back to eager would prove nothing."""
     count = sum(totals["kinds"].values()) - totals["kinds"].get("skip", 0)
     compiled = totals["notes"].get("programs with kernels", 0)
     enough = options.device == "peer" or compiled >= LEAST_COMPILED * count

@@ -64,7 +64,7 @@ def call(
     sizes: dict[int, int] | None = None,
     writes: bool = True,
 ) -> Outcome:
-    """One call of `fn` on inputs of its own, its gradients, then writes to each result to see what shares memory."""
+    """Calls `fn` once on its own inputs, computes gradients, then writes to each result to see what shares memory."""
     args = arguments(program, seed, device, double, sizes)
     inner = [x for x in args.given if x.requires_grad and not x.is_leaf]
     for x in inner if program.seed % 3 == 0 else ():
@@ -96,7 +96,8 @@ def call(
 
 
 def strides(t: torch.Tensor) -> tuple[int, ...] | None:
-    """Strides that matter, of a tensor whose elements fill its memory; None for any other."""
+    """The strides of dimensions that have any meaning, if the elements of the tensor fill its memory; otherwise
+    None."""
     if not t.numel():
         return None
     axes = sorted((s, n) for n, s in zip(t.shape, t.stride()) if n > 1)
@@ -111,8 +112,8 @@ def strides(t: torch.Tensor) -> tuple[int, ...] | None:
 def gradients(
     program: Program, results: tuple[torch.Tensor, ...], args: Any, retained: list[torch.Tensor], seen: Outcome
 ) -> None:
-    """Gradients of the bases, and of the inputs `retained` for: not of those that the program wrote, unless they retain
-    theirs, as what a graph returns does not depend on its other results for autograd."""
+    """The gradients of the bases, and of the inputs in `retained`. Inputs that the program wrote are included only if
+    they retain their gradients, because for autograd a result of the graph does not depend on its other results."""
     roots = [o for o in results if o.requires_grad]
     wanted = [b for b in args.bases if b.requires_grad and b.is_leaf]
     wanted += [x for x in retained if all(x is not b for b in wanted)]
@@ -166,7 +167,8 @@ def compare(
     program: Program, want: Outcome, got: Outcome, references: Callable[[int], list[Outcome]],
     fake_strides: Callable[[], list[Any] | None], refused: Callable[[], bool], where: str,
 ) -> int:
-    """Wrong where they differ. How many numbers differ as rounding elsewhere may make them."""
+    """Raises Wrong if the outcomes differ. Returns how many numbers differ by as much as rounding elsewhere may
+    cause."""
     sensitive = 0
     for name, expected in want.tensors.items():
         found = got.tensors.get(name)
@@ -227,7 +229,7 @@ def compare(
 
 
 def differ(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """Where two tensors of one dtype differ by more than the dtype's tolerance."""
+    """Elementwise: whether two tensors of one dtype differ by more than the tolerance of the dtype."""
     if not found.dtype.is_floating_point:
         return found != expected
     rtol, atol = TOLERANCE[found.dtype]
@@ -237,8 +239,9 @@ def differ(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
 
 
 def excused(name: str, found: torch.Tensor, expected: torch.Tensor, references: list[Outcome]) -> torch.Tensor:
-    """Which numbers may be so: as near to float64 as eager is (three times its error), or as far off as other
-    roundings of the same program are. Integers only where these disagree."""
+    """Elementwise: whether a difference is acceptable, because the error against float64 is at most three times
+    eager's, or because other roundings of the same program differ as much. Integers are excused only if these runs
+    disagree."""
     exact, *perturbed = [r.tensors.get(name) for r in references] if references else [None]
     nothing = torch.zeros(found.shape, dtype=torch.bool, device=found.device)
     if exact is None or exact.shape != found.shape or any(p is None or p.shape != found.shape for p in perturbed):
@@ -272,8 +275,8 @@ def same_number(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def reference_runs(
     program: Program, seed: int, device: str, sizes: dict[int, int] | None, runs: int
 ) -> list[Outcome]:
-    """The program in float64: as it is, and `runs` times with each result of arithmetic off by a rounding error: of the
-    statements in all of these runs, of the ATen operators, too, in every second one."""
+    """Runs the program in float64: once as it is, and `runs` times with rounding errors added to each arithmetic
+    result, of the statements in all of these runs, and of the ATen operators in every second one."""
     dtypes: dict[str, torch.dtype] = {}
     operators: dict[tuple[str, int], torch.dtype] = {}
 
@@ -292,7 +295,7 @@ def reference_runs(
         for k in range(runs):
             fn = program.function(device, double=True, perturbed=True, perturb=Perturbation(dtypes, k, device))
             with contextlib.ExitStack() as modes, contextlib.suppress(RuntimeError, IndexError):
-                # sizes that depend on data may no longer fit: such a run says nothing
+                # sizes that depend on data may no longer fit; such a run is ignored
                 if k % 2:
                     modes.enter_context(sdpa_kernel(SDPBackend.MATH))
                     modes.enter_context(RoundedOperators(operators, k))
@@ -326,8 +329,8 @@ def strides_of_fakes(program: Program, seed: int, device: str, sizes: dict[int, 
 
 
 def refused_by_operators(program: Program, seed: int, device: str, sizes: dict[int, int] | None) -> bool:
-    """Whether eager's backward fails without the program's writes, too: then not because a saved tensor was written,
-    but because the formula of an operator does not take the dtypes of its operands."""
+    """Whether eager's backward also fails without the program's writes. The reason is then not a saved tensor that was
+    written, but an operator whose formula does not accept the dtypes of its operands."""
     kept = tuple(s for s in program.statements if s.target)
     without = replace(program, statements=kept)
     seen = call(without.function(device), without, seed, device, sizes=sizes, writes=False)
@@ -415,7 +418,7 @@ def guarded(
 
 
 def trace_of(error: BaseException) -> str:
-    """The last lines of where an exception and its first cause were raised."""
+    """The last lines of the tracebacks of an exception and of its first cause."""
     while error.__cause__ is not None:
         error = error.__cause__
     return "".join(traceback.format_tb(error.__traceback__)[-6:])

@@ -30,11 +30,11 @@ Grammar = list[tuple[float, str, Callable[["Generator"], str | None]]]
 
 
 class Reject(Exception):
-    """There is nothing to apply an operator to, or a program is not wanted."""
+    """Raised if no value suits an operator, or if a program is not usable."""
 
 
 class Generator:
-    """Makes one program. `values`: the tensors of its names, after the statements so far."""
+    """Generates one program. `values`: the tensors by name, after the statements so far."""
 
     def __init__(self, seed: int, grammar: Grammar, mode: str | None = None) -> None:
         self.rng = random.Random(seed)
@@ -53,13 +53,13 @@ class Generator:
         self.bases: list[torch.Tensor] = []
         self.fresh_count = 0
 
-    # ---- what operators ask for
+    # ---- operands
 
     def chance(self, p: float) -> bool:
         return self.rng.random() < p
 
     def pick(self, wanted: Callable[[torch.Tensor], bool] = lambda t: True) -> str:
-        """The name of a value, rather a recent one. Reject where there is none."""
+        """The name of a value, preferably a recent one. Reject if there is none."""
         names = [n for n, v in self.values.items() if wanted(v)]
         if not names:
             raise Reject
@@ -77,7 +77,7 @@ class Generator:
         return self.pick(lambda t: low <= t.dim() <= high)
 
     def dim(self, name: str, negative: bool = True) -> int:
-        """A dimension of a value of at least one."""
+        """A dimension of a value that has at least one."""
         n = self.of(name).dim()
         if n == 0:
             raise Reject
@@ -92,13 +92,13 @@ class Generator:
         return [d - n if self.chance(0.25) else d for d in found]
 
     def size(self, name: str, d: int) -> str:
-        """The size of a dimension, written as a number or asked for."""
+        """The size of a dimension, written as a number or as a read of the size."""
         if self.dynamic and self.chance(0.8) or self.chance(0.05):
             return f"{name}.shape[{d}]"
         return str(self.of(name).shape[d])
 
     def like(self, name: str, wanted: Callable[[torch.Tensor], bool] = lambda t: True) -> str:
-        """A value that broadcasts with this one, perhaps the same; or a new input."""
+        """A value that broadcasts with this one, possibly the same; or a new input."""
         shape = self.of(name).shape
 
         def fits(t: torch.Tensor) -> bool:
@@ -141,7 +141,7 @@ class Generator:
     # ---- inputs
 
     def new_input(self, shape: tuple[int, ...], dtype: str, values: str | None = None) -> str:
-        """A new input of this shape, laid out in some way."""
+        """A new input of this shape, with a random layout."""
         if len(self.inputs) > 8:
             raise Reject
         floating = getattr(torch, dtype).is_floating_point
@@ -216,7 +216,7 @@ class Generator:
     # ---- statements
 
     def replay(self) -> None:
-        """Everything once more in eager, after an input was added."""
+        """Runs all statements again in eager, after an input was added."""
         built = self.arguments = arguments(self.program(), 0)
         scope = {f"x{i}": x for i, x in enumerate(built.given)}
         run = dict(scope, torch=torch, F=F, DEVICE=torch.device("cpu"))
@@ -262,7 +262,8 @@ class Generator:
         return True
 
     def acceptable(self, t: torch.Tensor) -> bool:
-        """Small enough, of a dtype that programs use, and with numbers that can be compared."""
+        """Whether a result is small enough, has a dtype that programs use, and contains numbers that can be
+        compared."""
         if t.numel() > MAX_ELEMENTS or t.dim() > 6 or t.is_complex() or t.layout != torch.strided:
             return False
         if self.extreme or not t.numel():
@@ -272,8 +273,8 @@ class Generator:
         return t.dtype == torch.bool or int(t.long().abs().max()) < 2**31 - 1
 
     def backward_runs(self, results: list[str]) -> bool:
-        """Whether eager has gradients, or lacks them only because a write changed what they need: a formula of an
-        operator that does not take its operands' dtypes says nothing of who compiles it."""
+        """Whether eager computes gradients, or fails only because a write changed what they need. A program in which a
+        formula rejects its operands' dtypes tests nothing of the compiler."""
         if any(not s.target for s in self.statements):
             return True
         roots = [self.values[r] for r in dict.fromkeys(results) if self.values[r].requires_grad]
@@ -349,7 +350,8 @@ def generate(seed: int, grammar: Grammar, mode: str | None = None, length: int |
 
 
 def drop_unused(program: Program) -> Program:
-    """Without statements and inputs that no result depends on. Writes stay, as what they write may be seen."""
+    """The program without statements and inputs that no result depends on. Writes are kept, because their effect may be
+    visible."""
     statements = list(program.statements)
     while True:
         used = {n for s in statements for n in s.uses()} | set(program.results)
@@ -361,7 +363,7 @@ def drop_unused(program: Program) -> Program:
 
 
 def compact(program: Program) -> Program:
-    """Without the inputs that nothing uses; the others renumbered."""
+    """The program without unused inputs; the others are renumbered."""
     from .program import NAME
 
     used = {n for s in program.statements for n in s.uses()} | set(program.results)
