@@ -51,20 +51,24 @@ PADS_BACKWARD = (
 @functools.cache
 def mend_layouts() -> None:
     """Register rules that give fake tensors the strides of the kernels' results."""
-    _register(aten.roll.default, on_cpu(_rolled))
+    _register_before_decomposition(aten.roll.default, on_cpu(_rolled))
     layouts: dict[Any, Callable[..., Any]] = {aten.ldexp.Tensor: _as_ldexp, **dict.fromkeys(_ELEMENTWISE, _broadcast)}
     layouts |= dict.fromkeys(_CONTIGUOUS, _contiguous) | dict.fromkeys(_CHANNELS, _by_channels)
     layouts |= dict.fromkeys(PADS, _padded) | dict.fromkeys(PADS_BACKWARD, _pad_gradient)
     for operator, layout in layouts.items():
         decomposed = None if operator in meta_table else decomposition_table.get(operator)
         rule = _with_layout(layout, decomposed, decomposed is not None and torch_decomp_decompositions(operator))
-        _register(operator, rule)
-        meta_table.setdefault(operator, rule)  # operators missing in this table are decomposed before rules are tried
+        _register_before_decomposition(operator, rule)
 
 
 def _register(operator: Any, rule: Callable[..., Any]) -> None:
     if not fake_impls._is_op_registered_to_fake_rule(operator):
         fake_impls.register_op_impl(operator)(rule)
+
+
+def _register_before_decomposition(operator: Any, rule: Callable[..., Any]) -> None:
+    _register(operator, rule)
+    meta_table.setdefault(operator, rule)  # with symbolic sizes, operators missing in this table are decomposed first
 
 
 def on_cpu(result: Callable[..., Any]) -> Callable[..., Any]:
@@ -161,8 +165,7 @@ def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) ->
     if not dims or len(shifts) != len(dims) or not all(-x.dim() <= d < x.dim() for d in dims):
         return NotImplemented
     for shift, d in zip(shifts, dims):
-        size = x.shape[d]
-        known = isinstance(shift, int) and isinstance(size, int)
-        whole = known and (size == 0 or shift % size == 0)  # one of the two parts is empty
+        # one of the two parts is empty; a dynamic size is at least 2
+        whole = bool(shift == 0 or x.shape[d] == 0 or (abs(shift) != 1 and shift % x.shape[d] == 0) or x.shape[d] == 1)
         x = _like(x, torch.contiguous_format if whole else suggest_memory_format(x))
     return x

@@ -84,3 +84,16 @@ def test_results_of_compiled_programs(name, grad, dynamic):
     want = PROGRAMS[name](*given)
     got = pyframe.compile(PROGRAMS[name], dynamic=dynamic)(*given)
     torch.testing.assert_close(got, want, check_stride=True)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shifts, dims", [(1, 0), (2, 0), (0, 0), ((1, 2), (2, 3)), ((1, 1), (1, 1)), (-3, 1), (1, ())])
+def test_roll_of_channels_last_images(shifts, dims, dynamic):
+    def rolled(x):
+        return x.roll(shifts, dims)
+
+    compiled = pyframe.compile(rolled, dynamic=dynamic)
+    for n in (2, 3):
+        x = torch.randn(n, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+        want, got = rolled(x), compiled(x)
+        assert torch.equal(got, want) and got.stride() == want.stride()
