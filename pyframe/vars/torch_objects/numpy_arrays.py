@@ -382,8 +382,9 @@ def _tensor_numpy(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return NdArrayVar(tensor)
 
 
-def from_array(value: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var | None:
-    """The result of `value(array)` for a torch function that shares an array's memory; None for other calls."""
+def from_array(tx: Tracer, value: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var | None:
+    """The result of `value(array)` for a torch function that shares an array's memory: another tensor at each call.
+    None for other calls."""
     if value not in (_from_numpy, torch.as_tensor) or len(args) != 1 or kwargs:
         return None
-    return args[0].tensor if isinstance(args[0], NdArrayVar) else None
+    return args[0].tensor.call_method(tx, "detach", [], {}) if isinstance(args[0], NdArrayVar) else None

@@ -189,7 +189,7 @@ class TorchFunctionVar(HeldVar):
     def _run(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """A call that is not overridden."""
         value = self.value
-        shared = from_array(value, args, kwargs)
+        shared = from_array(tx, value, args, kwargs)
         if shared is not None:
             return shared
         if value in COMPILING:

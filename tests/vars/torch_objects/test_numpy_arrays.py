@@ -145,3 +145,15 @@ def test_types_of_elements_are_those_of_numpy() -> None:
         a = np.ones(3, dtype)
         pyframe.reset()
         assert same(pyframe.compile(fn, backend="eager")(a), fn(a)), dtype
+
+
+@pytest.mark.parametrize("to_tensor", [torch.from_numpy, torch.as_tensor])
+def test_a_tensor_of_an_array_is_another_object_on_the_same_memory(to_tensor) -> None:
+    def added(x):
+        return to_tensor(x.numpy()).add_(1), to_tensor(x.numpy())
+
+    x = torch.ones(3)
+    first, second = pyframe.compile(added)(x)
+    assert first is not x and second is not first
+    assert first.data_ptr() == second.data_ptr() == x.data_ptr()
+    assert torch.equal(x, torch.full((3,), 2.0))
