@@ -29,7 +29,7 @@ ALIGNMENT = 16
 
 _function_mode: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
 _dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
-_transformed: Callable[[], bool] = torch._C._are_functorch_transforms_active  # type: ignore[attr-defined]
+_transformed: Callable[[], bool] = torch._C._are_functorch_transforms_active
 
 
 def recorded(

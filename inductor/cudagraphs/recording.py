@@ -17,7 +17,7 @@ from .spec import Argument, ArgumentView, Constant, Memory, Owned, RecordedSpec,
 
 # A new tensor over the memory of another, which autograd does not know as a view, with a version counter of its own.
 _reinterpret: Callable[..., torch.Tensor] = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
-_use_count: Callable[[int], int] = torch._C._storage_Use_Count  # type: ignore[attr-defined]
+_use_count: Callable[[int], int] = torch._C._storage_Use_Count
 
 
 class OwnedMemory:

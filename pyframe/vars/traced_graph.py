@@ -165,6 +165,11 @@ class TracedGraph(Protocol):
     def in_mode(self) -> bool:
         """Whether an exception raised here by the graph would leave a mode switched, or the current graph is nested."""
 
+    @staticmethod
+    def writes(node: fx.Node) -> bool:
+        """Whether an operation wrote to one of its arguments when it ran on fake tensors."""
+        ...
+
     def size(self) -> int:
         """The number of nodes in all graphs under construction."""
         ...
