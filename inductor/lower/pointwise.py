@@ -120,9 +120,11 @@ def _register_tables() -> None:
         lowering(name)(lower)
 
     def rounding(name: str) -> None:
-        def lower(graph: LoweringGraph, x: TensorValue, decimals: int = 0) -> TensorValue:
+        def lower(graph: LoweringGraph, x: TensorValue, decimals: int | None = None) -> TensorValue:
             if decimals or x.dtype == torch.bool:  # an error in eager for bool
                 raise Unlowered
+            if decimals is not None and not x.dtype.is_floating_point:
+                raise Unlowered  # an error in eager
             return elementwise(graph, _fn(name), stored(x)) if x.dtype.is_floating_point else clone(graph, x)
 
         lowering(name)(lower)

@@ -287,3 +287,11 @@ def test_random_integers_in_place(x):
         found.append((run(x), torch.rand(2)))
     torch.testing.assert_close(found[1], found[0])
     assert found[1][0].stride() == found[0][0].stride()
+
+
+@pytest.mark.parametrize("fn", [lambda x: x.round(decimals=0), lambda x: torch.round(x, decimals=0) + 1])
+def test_rounding_integers_to_decimals_is_an_error(fn):
+    for run in (fn, pyframe.compile(fn)):
+        with pytest.raises(NotImplementedError):
+            run(torch.arange(5))
+    assert torch.equal(pyframe.compile(lambda x: x.round())(torch.arange(5)), torch.arange(5))
