@@ -76,6 +76,7 @@ from .stdlib.random_generators import is_rng, wrap_rng
 from .torch_objects import (  # noqa: F401  registers the models of these modules
     hook_handles,
     lazy_modules,
+    nested_compile,
     override_models,
     scaled_operators,
     tensor_copy,

@@ -561,3 +561,23 @@ def test_a_constant_result_of_a_tensor():
 
     given = X.clone()
     torch.testing.assert_close(pyframe.compile(written_before)(given), X - 10 + 4)
+
+
+def test_torch_compile_inside_of_a_traced_function():
+    module = torch.nn.Tanh()
+
+    def compiled_inside(x):
+        @torch.compile(dynamic=True)
+        def added(y):
+            return y + x
+
+        return torch.compile(doubled, fullgraph=True)(x), added(x), torch.compile(module)(x)
+
+    found = pyframe.compile(compiled_inside, backend="eager", fullgraph=True)(X)
+    torch.testing.assert_close(found, (X * 2, X + X, X.tanh()))
+
+
+def test_a_result_of_torch_compile_that_the_program_keeps():
+    kept, x = pyframe.compile(lambda x: (torch.compile(doubled, backend="eager"), x + 1), backend="eager")(X)
+    assert kept is not doubled and kept.__name__ == "doubled"
+    torch.testing.assert_close(x, X + 1)
