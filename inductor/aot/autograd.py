@@ -190,11 +190,16 @@ def _view(view: View, primals: Sequence[torch.Tensor], outputs: Sequence[torch.T
         return new
     with torch.no_grad():
         new = base.as_strided(view.size, view.stride, offset)
-        return new if view.tracked else new.detach()
+    if not view.tracked:
+        return new.detach()
+    if view.recordable and new._is_view():
+        _set_creation(new, _DEFAULT)
+    return new
 
 
 _set_creation = torch._C._autograd._set_creation_meta
 _MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
+_DEFAULT = torch._C._autograd.CreationMeta.DEFAULT
 
 
 def bump(x: torch.Tensor, version: int) -> None:

@@ -18,6 +18,7 @@ from .plain_memory import refuse_special
 
 _creation_of = torch._C._autograd._get_creation_meta
 _MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
+_DEFAULT = torch._C._autograd.CreationMeta.DEFAULT
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class View:
 
     `grad`: gradients flow through the view. `tracked`: autograd knows that it is a view (true for a view made under
     no_grad, false for a detached tensor or a view of one). `one_of_many`: an operator returned it with other views;
-    autograd refuses writes to these.
+    autograd refuses writes to these. `recordable`: autograd may record writes to it; not to a view made under no_grad.
     """
 
     base: Computed | Input
@@ -57,6 +58,7 @@ class View:
     grad: bool
     tracked: bool
     one_of_many: bool = False
+    recordable: bool = True
 
 
 Result = Constant | Computed | Input | View
@@ -204,8 +206,11 @@ def _result(value: torch.Tensor, base: torch.Tensor, source: Computed | Input) -
     offset = value.storage_offset() - base.storage_offset()
     # a view of a detached tensor is not a view of `base`: its requires_grad differs from that of a view of `base`
     is_view = value._is_view() and value.requires_grad == base.requires_grad
-    one_of_many = value._is_view() and _creation_of(value) == _MULTIPLE
-    return View(source, tuple(value.shape), value.stride(), offset, tracked, is_view, one_of_many)
+    creation = _creation_of(value) if value._is_view() else None
+    return View(
+        source, tuple(value.shape), value.stride(), offset, tracked, is_view, creation == _MULTIPLE,
+        creation == _DEFAULT,
+    )  # fmt: skip
 
 
 def _span(x: torch.Tensor) -> tuple[int | torch.SymInt, int | torch.SymInt]:

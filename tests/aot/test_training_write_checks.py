@@ -107,3 +107,46 @@ def test_writes_through_data_are_not_counted(requires_grad):
             backward = outcome(product.sum(), torch.Tensor.backward)
             seen.append((x._version, result.tolist(), before.tolist(), backward))
         assert seen[0] == seen[1]
+
+
+def row(x, y):
+    return x[0], y * 2
+
+
+def row_without_gradients(x, y):
+    with torch.no_grad():
+        part = x[0]
+    return part, y * 2
+
+
+def row_of_a_result(x, y):
+    return (x + 1)[0], y * 2
+
+
+def row_of_a_part(x, y):
+    return x[0].view(-1)[1:], y[1:] * 2
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("leaf", [True, False])
+@pytest.mark.parametrize("views", [row, row_without_gradients, row_of_a_result, row_of_a_part])
+def test_recorded_writes_to_views_of_what_needs_no_gradient(views, leaf, inside):
+    """The value that is written requires a gradient: autograd records the write to the view and its base."""
+
+    def write(x, y):
+        part, value = views(x, y)
+        part[:] = value
+        return part
+
+    def use(compiled):
+        x, y = torch.zeros(2, 3), torch.ones(3, requires_grad=True)
+        if not leaf:
+            x = x * 1
+        if inside:
+            (compiled or write)(x, y)
+        else:
+            part, value = (compiled or views)(x, y)
+            part.copy_(value)
+        return torch.autograd.grad(x.sum() + y.sum(), y)[0].tolist()
+
+    assert same(outcome(pyframe.compile(write if inside else views), use), outcome(None, use))
