@@ -113,7 +113,7 @@ def generate_aten(
     `uncounted`: as in PlanSpec."""
     show("ir", lambda: aten.print_readable(print_output=False))
     with report.phase("lower"):
-        graph = lower_graph(aten, shared)
+        graph = lower_graph(aten, shared, uncounted)
     show("ir", print_graph, graph)
     with report.phase("schedule"):
         groups = schedule(graph)

@@ -137,7 +137,8 @@ class MultiOutput(Buffer):
 
 @dataclass(eq=False)
 class ExternKernel:
-    """A call of an ATen overload. Operands: Buffer, View, lists of them, and plain Python values."""
+    """A call of an ATen overload. Operands: Buffer, View, lists of them, and plain Python values. With `mutates`, it
+    writes to that input, its first argument."""
 
     name: str
     target: Any
@@ -146,6 +147,7 @@ class ExternKernel:
     outputs: tuple[MultiOutput | None, ...] = ()
     origins: tuple[fx.Node, ...] = ()
     returns_tuple: bool = field(default=False)
+    mutates: str | None = None
 
     def operands(self) -> Iterator[Buffer | View]:
         """All tensor operands, in order."""

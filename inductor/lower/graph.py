@@ -1,7 +1,7 @@
 """Lowers an ATen graph to the loop IR, node by node.
 
 Nodes with a lowering become values of the loop IR; this module decides which of these are written to memory. Other
-nodes become calls of ATen. It also handles `copy_` into inputs and the strides and aliasing of the outputs.
+nodes become calls of ATen. It also handles writes to inputs and the strides and aliasing of the outputs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ from ..ir.buffer import (
 )
 from ..ir.nodes import BufferView, GraphIR, Pointwise, TensorValue, dense_order, store, store_body
 from ..ir.real import Real
-from ..ir.size import Size
+from ..ir.size import Size, hint
 from ..ir.sized import SizedTensor
 from ..overlap import elements_overlap
 from .common import is_value, used_results
+from .in_place import InPlace, earlier_readers, in_place_writes
+from .partial_writes import VIEW_OF, in_place_variant, written_view
 from .registry import Unlowered, find
 
 # A Pointwise that is used more than once is realized from the first pair of costs on. Above the second pair, any
@@ -48,8 +50,9 @@ MAX_DEPTH = 60  # the longest chain of unrealized Pointwise values
 class GraphLowering:
     """Lowers the nodes of one graph in order. `node` is the current node and `val` its fake result."""
 
-    def __init__(self, shared: Sequence[int | None] | None = None) -> None:
-        self.shared = shared
+    def __init__(self, shared: Sequence[int | None] | None = None, uncounted: Sequence[int] = ()) -> None:
+        self.shared, self.uncounted = shared, uncounted
+        self.in_place: dict[fx.Node, InPlace] = {}
         self.inputs: list[Any] = []
         self.constants: list[ConstantBuffer] = []
         self.buffers: list[Any] = []
@@ -82,6 +85,7 @@ class GraphLowering:
 
     def _run(self, gm: fx.GraphModule) -> GraphIR:
         nodes = list(gm.graph.nodes)
+        self.in_place = in_place_writes(gm.graph)
         for node in nodes:
             self.node, self.val = node, node.meta.get("val")
             match node.op:
@@ -137,6 +141,8 @@ class GraphLowering:
         if not isinstance(target, torch._ops.OpOverload):
             raise Unsupported(f"a call of {target}, which is not an ATen overload")
         check_static(self.val)
+        if self.node in self.in_place and (written := self.write_in_place(self.in_place[self.node])) is not None:
+            return written
         lower = find(target)
         mutates = target._schema.is_mutable
         if lower is not None and not mutates and self.in_loops():
@@ -279,6 +285,71 @@ class GraphLowering:
 
     # ---- mutation and outputs
 
+    def write_in_place(self, plan: InPlace) -> BufferView | None:
+        """Lowers a partial write as a write to the input from whose memory its first argument comes, and returns that
+        argument, which has the new value from now on; None if that is not possible."""
+        base = viewed_memory(self, self.env[node_at(self.node)])
+        target = cast(Any, self.node.target)
+        buffer = base.buffer
+        if not isinstance(buffer, InputBuffer):
+            return None
+        if target not in VIEW_OF:
+            if buffer.position in self.uncounted or not self.in_loops():
+                return None  # ATen counts the write, which the program has hidden by x.data
+            self.settle_readers(plan)
+            self.call_in_place(in_place_variant(target), base)
+            return base
+        source = self.env[node_at(self.node, 1)]
+        view = written_view(base, self.node)
+        if isinstance(source, BufferView) and source.buffer is buffer and source.layout == view:
+            return base  # was written in place itself
+        if source.dtype != view.dtype or tuple(source.size) != view.size:
+            return None
+        self.settle_readers(plan)
+        self.store_into(buffer, view, source)
+        return base
+
+    def call_in_place(self, variant: Any, base: BufferView) -> None:
+        """Adds a call of an ATen operator that writes to its first argument, the memory `base` of an input."""
+
+        def operand(arg: Any) -> Any:
+            if isinstance(arg, list | tuple):
+                return [operand(each) for each in arg]
+            memory = self.operand(arg)
+            read = memory.buffer if isinstance(memory, View) else memory
+            return store(self, self.env[arg]).buffer if read is base.buffer else memory  # no operand may overlap
+
+        written = base.buffer if base.layout == base.buffer.layout else View(base.buffer, base.layout)
+        args = (written, *map(operand, self.node.args[1:]))
+        kwargs = {name: operand(arg) for name, arg in self.node.kwargs.items()}
+        call = ExternKernel(self.fresh(), variant, args, kwargs, (), (self.node,), mutates=base.buffer.name)
+        self.buffers.append(call)
+
+    def settle_readers(self, plan: InPlace) -> None:
+        """Called before a write to an input: computes every value that reads it and is used afterwards, and copies
+        views of it."""
+        current, nodes = self.node, list(self.node.graph.nodes)
+        position = {node: k for k, node in enumerate(nodes)}
+        for self.node in earlier_readers(plan, current, nodes):
+            if any(position[user] >= position[current] for user in self.node.users if user is not current):
+                self.env[self.node] = self.settled(self.env[self.node], plan.target)
+        self.node = current
+
+    def settled(self, value: Any, target: fx.Node) -> Any:
+        """A value in memory that is no input's; views of the input `target` are copied."""
+        if isinstance(value, tuple | list):
+            return type(value)(self.settled(each, target) for each in value)
+        if not is_value(value):
+            return value
+        memory = value.realize(self)
+        if memory.buffer is not self.env[target].buffer:
+            return value
+        copy = store(self, memory, tuple(memory.layout.stride))
+        if isinstance(value, Pointwise):
+            value.memory = copy
+            return value
+        return copy
+
     def finish_copies(self, nodes: Sequence[fx.Node]) -> None:
         """Called before the first `copy_` into an input: realizes every output and every other copied value now, since
         they may read inputs that are about to be overwritten."""
@@ -305,15 +376,20 @@ class GraphLowering:
             raise Unsupported("copy_ into a tensor that is not a graph input")
         if not is_value(value) or tuple(value.size) != tuple(target.size) or value.dtype != target.dtype:
             raise Unsupported("copy_ of another size or dtype than its target's")
-        order = dense_order(target.size, target.layout.stride) or range(len(target.size))
-        body = store_body(target.buffer.name, target.layout, value, list(order))
-        written = body.writes[0].index
-        if any(r.buf == target.buffer.name and r.index != written for r in body.reads):
-            body = store_body(target.buffer.name, target.layout, store(self, value), list(order))
-        self.buffers.append(
-            ComputedBuffer(self.fresh(), target.layout, body, (self.node,), mutates=target.buffer.name)
-        )
+        in_memory = isinstance(value, BufferView) and value.buffer is target.buffer
+        if not (in_memory and value.layout == target.layout):  # else all writes were done in place
+            self.store_into(target.buffer, target.layout, value)
         return target
+
+    def store_into(self, target: InputBuffer, view: Layout, value: TensorValue) -> None:
+        """Adds the loops that write `value` to a view of an input, through a temporary if the value reads the input at
+        other positions."""
+        order = dense_order(view.size, view.stride) or _outermost_first(view)
+        body = store_body(target.name, view, value, order)
+        written = body.writes[0].index
+        if any(r.buf == target.name and r.index != written for r in body.reads):
+            body = store_body(target.name, view, store(self, value), order)
+        self.buffers.append(ComputedBuffer(self.fresh(), view, body, (self.node,), mutates=target.name))
 
     def outputs(self) -> list[BufferView | int | None]:
         """The results of the graph. A tensor shares memory with other results exactly as `shared` demands."""
@@ -359,6 +435,11 @@ _ON_CPU = (
 def _not_on_cpu(val: Any) -> bool:
     """Whether a tensor is on the CPU and has a dtype that C++ kernels do not support."""
     return val.device.type == "cpu" and val.dtype not in _ON_CPU
+
+
+def _outermost_first(layout: Layout) -> list[int]:
+    """The dimensions of a view, by descending stride."""
+    return sorted(range(len(layout.size)), key=lambda d: -hint(layout.stride[d]))
 
 
 def viewed_memory(graph: GraphLowering, value: TensorValue) -> BufferView:
@@ -442,11 +523,14 @@ def _storage(node: fx.Node) -> Any:
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else node
 
 
-def lower_graph(gm: fx.GraphModule, shared: Sequence[int | None] | None = None) -> GraphIR:
+def lower_graph(
+    gm: fx.GraphModule, shared: Sequence[int | None] | None = None, uncounted: Sequence[int] = ()
+) -> GraphIR:
     """Lowers an ATen graph whose nodes carry fake tensors in `meta["val"]`.
 
     The only mutation allowed is `copy_` into a graph input. `shared` has one entry per output: outputs with the same
-    number share memory; None is for views of inputs and for outputs that are not tensors. Raises Unsupported, with the
-    reason, for a graph that cannot be compiled.
+    number share memory; None is for views of inputs and for outputs that are not tensors. `uncounted`: the written
+    inputs whose version counters stay the same. Raises Unsupported, with the reason, for a graph that cannot be
+    compiled.
     """
-    return GraphLowering(shared).run(gm)
+    return GraphLowering(shared, uncounted).run(gm)

@@ -140,6 +140,14 @@ def sliced(x: TensorValue, dim: int, start: int, length: int, step: int = 1) -> 
     return view_of(x, [length if d == dim else n for d, n in enumerate(x.size)], reindex, relayout)
 
 
+def first_of_slice(start: int | None, size: int) -> int:
+    """The first position of `x[start:...]` along a dimension of `size`, as Python's slices count."""
+    first = start or 0
+    if first < 0:
+        first = first + size
+    return 0 if first < 0 else size if first > size else first
+
+
 @lowering("slice")
 def slice_(
     graph: LoweringGraph, x: TensorValue, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
@@ -147,10 +155,7 @@ def slice_(
     """x[start:end:step] along one dimension."""
     dim %= len(x.size)
     length, size = graph.val.shape[dim], x.size[dim]
-    first = start or 0
-    if first < 0:
-        first = first + size
-    first = 0 if first < 0 else size if first > size else first
+    first = first_of_slice(start, size)
     return sliced(x, dim, first, length, step)
 
 

@@ -58,6 +58,8 @@ def extern_reads(kernel: ExternKernel) -> list[str]:
 def _names(buffer: ComputedBuffer | ExternKernel, group: Group | None) -> tuple[set[str], set[str]]:
     if isinstance(buffer, ExternKernel):
         writes = {o.name for o in buffer.outputs if o is not None}
+        if buffer.mutates is not None:
+            writes.add(buffer.mutates)
         if torch.Tag.nondeterministic_seeded in buffer.target.tags:
             writes.add(GENERATOR)  # random numbers are drawn in program order
         return set(extern_reads(buffer)), writes
