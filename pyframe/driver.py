@@ -106,8 +106,8 @@ class FrameCompiler:
     def __init__(self, backend: Backend, options: Options, backend_name: str) -> None:
         self.backend, self.options, self.backend_name = backend, options, backend_name
         self.owner = object()
-        self.asked: WeakCodes = {}  # code objects that may have entries of this compiler
-        weakref.finalize(self, _release, self.owner, self.asked).atexit = False
+        self.codes_with_entries: WeakCodes = {}  # code objects that may have entries of this compiler
+        weakref.finalize(self, _release, self.owner, self.codes_with_entries).atexit = False
         self.always: set[types.CodeType] = set()
         self.generated: WeakCodes = {}  # code objects that this compiler generated
         self.captures: list[Capture] | None = None
@@ -124,7 +124,7 @@ class FrameCompiler:
             return _C.SKIP
         if self.recompiles.runs_eagerly(func.__code__, state):
             return None
-        if not requirements.is_there(func, locals_):
+        if not requirements.are_unchanged(func, locals_):
             return self._run_uncaptured(func, "the process has replaced a function or method that captures depend on")
         if (observer := _observed()) is not None:
             return self._run_uncaptured(func, f"{observer} has to see every operator")
@@ -163,8 +163,8 @@ class FrameCompiler:
         """Capture a call that no entry fits. Returns what the hook expects: an entry, SKIP, or None to run the frame
         eagerly."""
         code = func.__code__
-        if id(code) not in self.asked:
-            weak_codes.add(self.asked, code)
+        if id(code) not in self.codes_with_entries:
+            weak_codes.add(self.codes_with_entries, code)
         entries = [e for e in state.entries if e.owner is self.owner]
         if not entries:
             self.history.pop(code, None)
@@ -332,9 +332,9 @@ class FrameCompiler:
         return _as_tuple(_unseen(compiled, graph))
 
 
-def _release(owner: object, asked: WeakCodes) -> None:
+def _release(owner: object, codes_with_entries: WeakCodes) -> None:
     """Remove the entries of a compiler that was garbage-collected from code objects that still exist."""
-    for code in [ref() for ref in list(asked.values())]:
+    for code in [ref() for ref in list(codes_with_entries.values())]:
         if code is None:
             continue
         for entry in _C.entries(code):
@@ -369,7 +369,7 @@ def _without_modes() -> Iterator[None]:
 def _unseen(compiled: Callable[..., Any], graph: GraphBuilder) -> Callable[..., Any]:
     """Wraps the compiled graph so that modes and the classes of its inputs do not override its calls: their overrides
     were already traced."""
-    around = graph.tx.overrides.around
+    around = graph.tx.overrides.modes_at_entry
     if not around and not graph.inputs.takes_subclasses():
         return compiled
     disabled = torch._C.DisableTorchFunction if around else torch._C.DisableTorchFunctionSubclass

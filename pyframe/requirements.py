@@ -33,7 +33,7 @@ _TORCH = {name: _TORCH_NOW[name] for name in (
 _MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
 
 
-def is_there(func: types.FunctionType, locals_: tuple[Any, ...]) -> bool:
+def are_unchanged(func: types.FunctionType, locals_: tuple[Any, ...]) -> bool:
     """Whether these builtins, torch functions and class attributes are as they were at the first capture; `func` and
     `locals_` are the context in which the guards are evaluated."""
     return (

@@ -104,10 +104,10 @@ class EveryFrame(FrameCompiler):
 
     def forget(self, keeps: Callable[[types.CodeType], bool]) -> None:
         """Drop the captures of all code objects for which `keeps` returns False."""
-        for code in [ref() for ref in list(self.asked.values())]:
+        for code in [ref() for ref in list(self.codes_with_entries.values())]:
             if code is not None and not keeps(code):
                 _C.reset_code(code)
-                del self.asked[id(code)]
+                del self.codes_with_entries[id(code)]
 
 
 @contextlib.contextmanager

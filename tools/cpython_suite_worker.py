@@ -79,7 +79,7 @@ def trace_tests(module: str) -> Any:
                 with testing.trace_everything(compiler=compiler):
                     call(self, method)
             finally:
-                count[0] += len(compiler.asked)
+                count[0] += len(compiler.codes_with_entries)
                 compiler.forget(lambda code: code.co_filename.startswith(kept))
 
         case._callTestMethod = traced

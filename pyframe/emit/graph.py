@@ -260,11 +260,11 @@ class GraphBuilder:
         node = self.stack.annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
         self.errors_are_seen = self.errors_are_seen or tx.error_is_observable
         if all(version is not None for _, version in versions):
-            node.meta[COUNTED_WRITES] = any(given._version != version for given, version in versions)
-        for given, version in versions if self.stack.is_nested else ():
-            if result is given and version is not None and given._version == version:  # x.to(x.dtype), for one
+            node.meta[COUNTED_WRITES] = any(fake._version != version for fake, version in versions)
+        for fake, version in versions if self.stack.is_nested else ():
+            if result is fake and version is not None and fake._version == version:  # x.to(x.dtype), for one
                 self.graph.erase_node(node)
-                return next(tensor for tensor in tensors if tensor.fake is given)
+                return next(tensor for tensor in tensors if tensor.fake is fake)
         if isinstance(result, str) and tensors and target != "type":
             tx.graph_break("tensor-to-python", f"{label} returns text that describes a tensor")
         return values.wrap(node, result, tensors)
@@ -355,8 +355,8 @@ class GraphBuilder:
 
     def _refuse_generator(self, label: str, result: Any, args: Sequence[Any]) -> None:
         """Break the graph if an operator gets a generator of another device, which fake tensors do not check."""
-        given = [arg.example for arg in args if isinstance(arg, GraphObjectVar)]
-        devices = {each.device.type for each in given if isinstance(each, torch.Generator)}
+        generators = [arg.example for arg in args if isinstance(arg, GraphObjectVar)]
+        devices = {each.device.type for each in generators if isinstance(each, torch.Generator)}
         if devices and not (isinstance(result, torch.Tensor) and {result.device.type} <= devices | {"meta"}):
             self.tx.graph_break("exception-in-traced-code", f"{label} with a generator on {devices}")
 

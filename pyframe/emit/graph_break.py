@@ -104,7 +104,7 @@ class BreakEmitter:
         self.tx, self.root, self.end, self.cells = tx, root, end, cells
         self.known = continuation(root.code)
         self.varying = VaryingValues(self.known)
-        self.lingering: list[str] = []
+        self.keeping_alive: list[str] = []
         self.passed: list[str] = []
         self.handled: list[str] = []  # locals with the exceptions being handled at run time, outermost first
         self.first = super_argument(root.cc)
@@ -132,10 +132,10 @@ class BreakEmitter:
         slots = [None if is_null(var) else cg.load_to_local(var) for var in end.stack]
         self.handled = [cg.load_to_local(var) for var in root.handled_for_real()]
         if cg.dry:
-            self.lingering = self._lingering(cg)
+            self.keeping_alive = self._keeping_alive(cg)
             kept = [name for name in asm.params if _still_bound(root.locals.get(name), name)]
-            self.passed = [name for name in (*kept, *self.lingering) if name not in (*self.live, *self.cells)]
-        linger = {name: cg.load_to_local(root.locals[name]) for name in self.lingering}
+            self.passed = [name for name in (*kept, *self.keeping_alive) if name not in (*self.live, *self.cells)]
+        kept_alive = {name: cg.load_to_local(root.locals[name]) for name in self.keeping_alive}
         asm.raise_errors_here()
         raised_at = self._last_effect() if commits and end.loop is None else None
         if raised_at is None:
@@ -143,10 +143,10 @@ class BreakEmitter:
                 commit()
         else:
             self._commit(asm, commits, raised_at, values, contents, slots)
-        for name, temp in {**values, **linger}.items():
+        for name, temp in {**values, **kept_alive}.items():
             asm.load_fast(temp)
             asm.store_fast(name)
-        stored = {*values, *linger, *self.cells}
+        stored = {*values, *kept_alive, *self.cells}
         for name in asm.params:  # deleted by the program, or rebound to a value that is not read
             if name not in stored and not _still_bound(root.locals.get(name), name):
                 asm.delete_fast(name)
@@ -155,7 +155,7 @@ class BreakEmitter:
                 asm.load_fast(content)
                 asm.store_deref(name)
         asm.end_exit_on_error()
-        call = self._handing_over() if end.loop is None else None
+        call = self._call_moving_arguments() if end.loop is None else None
         for at, slot in enumerate(slots):
             if call is not None and at == call[0]:
                 asm.append(*call_sequence([Instr("LOAD_CONST", _C.move_args)], [], 0)[:-1])
@@ -225,8 +225,9 @@ class BreakEmitter:
                 asm.store_fast(self.first)
             loads = self.loads(asm, [*filter(None, slots), *self.handled], tuple(values), values)
             closure = [Instr("LOAD_CLOSURE", name) for name in cells]
-            given = [*closure, Instr("BUILD_TUPLE", len(cells)), *loads, Instr("BUILD_LIST", len(loads))]
-            asm.call([Instr("LOAD_CONST", functools.partial(_raise_at, key))], [*given, Instr("LOAD_FAST", error)], 3)
+            arguments = [*closure, Instr("BUILD_TUPLE", len(cells)), *loads, Instr("BUILD_LIST", len(loads))]
+            raise_at = [Instr("LOAD_CONST", functools.partial(_raise_at, key))]
+            asm.call(raise_at, [*arguments, Instr("LOAD_FAST", error)], 3)
             asm.return_value()
 
         asm.label(begin)
@@ -245,7 +246,7 @@ class BreakEmitter:
         }
         return written.intersection(self.passed)
 
-    def _lingering(self, cg: ValueEmitter) -> list[str]:
+    def _keeping_alive(self, cg: ValueEmitter) -> list[str]:
         """Locals that nothing will read, but that keep objects alive which may be observed in other ways."""
         dead = {name: var for name, var in self.root.locals.items() if name not in self.live and name not in self.cells}
         return [
@@ -255,7 +256,7 @@ class BreakEmitter:
             or (isinstance(var.source, LocalSource) and var.source.local != name)
         ]
 
-    def _handing_over(self) -> tuple[int, list[Instr]] | None:
+    def _call_moving_arguments(self) -> tuple[int, list[Instr]] | None:
         """For a call: the stack slot where it starts, and the instructions that perform it so that this frame does not
         hold the arguments during the call. A call between two functions does not hold them either."""
         instrs, at, stack = self.root.flow.instrs, self.end.at, self.end.stack

@@ -41,8 +41,8 @@ class GraphInputs:
 
     def move_drawn_last(self) -> None:
         """Move inputs that are drawn at random after those that exist before the frame."""
-        given = list(zip(self._graph.find_nodes(op="placeholder"), self.sources, self.examples, strict=True))
-        ordered = sorted(given, key=lambda each: is_drawn(each[1]))
+        inputs = list(zip(self._graph.find_nodes(op="placeholder"), self.sources, self.examples, strict=True))
+        ordered = sorted(inputs, key=lambda each: is_drawn(each[1]))
         for (before, _, _), (node, _, _) in itertools.pairwise(ordered):
             before.append(node)
         self.sources[:] = [source for _, source, _ in ordered]
@@ -50,8 +50,9 @@ class GraphInputs:
 
     def takes_subclasses(self) -> bool:
         """Whether an input's class may override operations of the graph."""
-        given = (self.originals.get(source) for source in self.sources)
-        return any(tensor is not None and type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in given)
+        originals = (self.originals.get(source) for source in self.sources)
+        plain = (torch.Tensor, torch.nn.Parameter)
+        return any(tensor is not None and type(tensor) not in plain for tensor in originals)
 
     def examples_before_run(self, fake_mode: FakeTensorMode) -> list[Any]:
         """The example inputs in their state before the graph runs. A write during the trace may have made one require
@@ -59,8 +60,10 @@ class GraphInputs:
         examples = list(self.examples)
         with torch._C.DisableTorchFunctionSubclass():  # the program's classes must not override this
             for i, (source, fake) in enumerate(zip(self.sources, examples, strict=True)):
-                given = self.originals.get(source)
-                if given is not None and type(fake) is FakeTensor and fake.requires_grad and not given.requires_grad:
+                original = self.originals.get(source)
+                if original is None or type(fake) is not FakeTensor:
+                    continue
+                if fake.requires_grad and not original.requires_grad:
                     with fake_mode:
                         examples[i] = fake.detach()
         return examples

@@ -54,14 +54,14 @@ class GraphNumbers:
         node = self._nodes.get((graph, tree))
         if node is None:
             if isinstance(tree, Source):
-                node = self._given(tree)
+                node = self._source_node(tree)
             else:
                 args = tuple(self.node(arg) for arg in tree.args)
                 node = self._stack.annotate(graph.call_function(SYMBOLIC_OPS[tree.op], args))
             self._nodes[graph, tree] = node
         return node
 
-    def _given(self, source: Source) -> fx.Node:
+    def _source_node(self, source: Source) -> fx.Node:
         """The node of a number that is an input or the result of an operator, not computed from other numbers."""
         outermost = self._stack.outermost
         if isinstance(source, UnbackedSource):

@@ -36,10 +36,10 @@ def guard_aliases(tx: Trace) -> None:
         if len(same_type) > 1:
             tx.guard(None, "DISTINCT", tuple(dict.fromkeys(same_type)))
     if len(tx.effects):
-        _tell_fields_apart(tx)
+        _guard_dicts_distinct(tx)
 
 
-def _tell_fields_apart(tx: Trace) -> None:
+def _guard_dicts_distinct(tx: Trace) -> None:
     """Guard that a dict that the program changes is not the `__dict__` of an object whose attributes it also uses,
     and vice versa. If it is one in this call, restart with the dict opaque."""
     owners = [var for var in tx.memo.values() if isinstance(var, InstanceVar) and var.attrs]

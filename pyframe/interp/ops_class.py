@@ -114,10 +114,10 @@ def _resolved(tx: Trace, bases: Sequence[Var]) -> tuple[list[Var], bool]:
     return found, len(found) != len(bases) or any(a is not b for a, b in zip(found, bases, strict=False))
 
 
-def _metaclass(tx: Trace, given: Var | None, bases: Sequence[Var]) -> Var:
-    if given is not None and not isinstance(given, ClassVar):
-        return given
-    kinds = [given.value if given is not None else type, *(base.python_type() for base in bases)]
+def _metaclass(tx: Trace, metaclass: Var | None, bases: Sequence[Var]) -> Var:
+    if metaclass is not None and not isinstance(metaclass, ClassVar):
+        return metaclass
+    kinds = [metaclass.value if metaclass is not None else type, *(base.python_type() for base in bases)]
     most = kinds[0]
     for kind in kinds[1:]:
         if slots.derives(kind, most):
@@ -140,8 +140,8 @@ def _namespace(tx: Trace, meta: Var, name: Var, bases: Var, kwargs: Mapping[str,
 @register(builtins.__build_class__)
 def build_class(tx: Trace, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`__build_class__(body, name, *bases, metaclass=type, **kwargs)`."""
-    body, name, *given = args
-    bases, replaced = _resolved(tx, given)
+    body, name, *original_bases = args
+    bases, replaced = _resolved(tx, original_bases)
     meta = _metaclass(tx, kwargs.pop("metaclass", None), bases)
     assert isinstance(body, FunctionVar)
     if isinstance(meta, ClassVar) and issubclass(meta.value, enum.EnumMeta):
@@ -151,7 +151,7 @@ def build_class(tx: Trace, args: list[Var], kwargs: dict[str, Var]) -> Var:
     frame.free, frame.names = body.cells(tx), names
     cell = frame.run().value
     if replaced:
-        names.setitem(tx, make("__orig_bases__"), TupleVar(given))
+        names.setitem(tx, make("__orig_bases__"), TupleVar(original_bases))
     cls = tx.call(meta, [name, TupleVar(bases), names], kwargs)
     if isinstance(cell, CellVar) and cell.content is None and isinstance(cls, ClassVar):
         text = f"__class__ not set defining {name.constant()!r} as {cls.value!r}."

@@ -164,7 +164,7 @@ def raise_varargs(frame: Frame, count: int) -> None:
     if count == 0:
         handled = frame.tx.handled()
         if handled is None:
-            frame.tx.none_outside()
+            frame.tx.guard_nothing_handled()
             frame.tx.raise_(RuntimeError, "No active exception to reraise")
         raise Raised(handled, fresh=False)
     parts = frame.popn(count)

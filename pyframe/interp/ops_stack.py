@@ -74,25 +74,25 @@ def store_fast(frame: Frame, name: str) -> None:
     if isinstance(value, CellVar) and name in frame.cc.cellvars:  # restored after `load_fast_and_clear`
         frame.cells[name] = value
         return
-    if frame.tx.referred and name in frame.locals:
-        _let_go(frame, frame.locals[name])
+    if frame.tx.weak_references and name in frame.locals:
+        _release(frame, frame.locals[name])
     if value is NULL:
         frame.locals.pop(name, None)
     else:
         frame.locals[name] = value
 
 
-def _let_go(frame: Frame, dropped: Var) -> None:
+def _release(frame: Frame, dropped: Var) -> None:
     """A local releases `dropped`; if that was the last reference, the object dies now."""
     source = dropped.source
     # A value that was first reached through a weak reference has that reference as its source, even if a local holds
     # it.
     if not isinstance(source, LocalSource) and not (isinstance(source, CallSource) and source.fn is follow):
         return
-    frame.tx.let_go.append(dropped)
-    if frame.tx.referred:
+    frame.tx.deleted_values.append(dropped)
+    if frame.tx.weak_references:
         value = frame.tx.existing(dropped)
-        if any(reference() is value for reference in frame.tx.referred):
+        if any(reference() is value for reference in frame.tx.weak_references):
             frame.tx.graph_break(
                 "unsupported-object", "a local variable that drops an object which a weak reference refers to"
             )
@@ -104,7 +104,7 @@ def delete_fast(frame: Frame, name: str) -> None:
     if dropped is None:
         frame.tx.raise_(UnboundLocalError, UNBOUND_LOCAL.format(name))
     else:
-        _let_go(frame, dropped)
+        _release(frame, dropped)
         del frame.locals[name]
 
 

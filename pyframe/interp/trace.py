@@ -142,8 +142,8 @@ class Trace:
         self.generators: list[GeneratorVar] = []
         self.fields_of: dict[int, Any] = {}  # `__dict__` Vars of objects, by the id() of the object's Var
         self.rewritten: dict[Source, None] = {}  # sources that the graph writes to
-        self.referred: list[weakref.ReferenceType[Any]] = []  # weak references that the program uses
-        self.let_go: list[Var] = []  # values of deleted locals; those objects may have been freed
+        self.weak_references: list[weakref.ReferenceType[Any]] = []  # weak references that the program uses
+        self.deleted_values: list[Var] = []  # values of deleted locals; those objects may have been freed
         self.globals_written: dict[tuple[int, str], Var] = {}
         self.globals_vars: dict[int, GlobalsVar] = {}
         self.known = continuation(func.__code__)
@@ -195,7 +195,7 @@ class Trace:
             self.graph_break(
                 "data-dependent-branch", f"the program needs the value of {source}, which is drawn at random"
             )
-        if self.overrides.around and isinstance(source, AttrSource) and source.attr != "__dict__":
+        if self.overrides.modes_at_entry and isinstance(source, AttrSource) and source.attr != "__dict__":
             if source.parent in self.graph.inputs.originals:
                 self.graph_break(
                     "unsupported-object", f"{source}, whose guard a __torch_function__ mode would intercept"
@@ -265,7 +265,7 @@ class Trace:
             del self.breaks.planned[step]
         return found if self.effects.changes == changes else None
 
-    def ask_key(self, container: Any, var: Var) -> Any:
+    def existing_key(self, container: Any, var: Var) -> Any:
         """The key for `var` in a dict that existed before the frame. If hashing or comparing it runs code that cannot
         be evaluated now, restart with the dict opaque."""
         key = self.speculate(lambda: key_of(self, var))
@@ -408,7 +408,7 @@ class Trace:
         """The innermost exception being handled."""
         return next((frame.handled() for frame in reversed(self.frames) if frame.handling), None)
 
-    def none_outside(self) -> None:
+    def guard_nothing_handled(self) -> None:
         """Guard that no caller is handling an exception; break the graph if one is."""
         if self.known is not None and self.known.handled:
             return
@@ -427,7 +427,7 @@ class Trace:
             return False
         return True
 
-    def until_stop(self, method: Var | None) -> Var | None:
+    def call_next(self, method: Var | None) -> Var | None:
         """Call `__next__`; returns None on StopIteration."""
         if method is None:
             self.raise_(TypeError, "object is not an iterator")

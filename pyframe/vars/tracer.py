@@ -48,8 +48,8 @@ class Tracer(Protocol):
     rng_branches: list[RngBranchGuard]  # branches on random draws, with the outcome assumed
     steps: int  # instructions of the root frame traced so far
     placeholder_objects: dict[int, tuple[Any, Var]]
-    referred: list[weakref.ReferenceType[Any]]  # weak references that the traced program holds
-    let_go: list[Var]  # values of locals that the program deleted
+    weak_references: list[weakref.ReferenceType[Any]]  # weak references that the traced program holds
+    deleted_values: list[Var]  # values of locals that the program deleted
     class_writes: dict[type, Any]
     draws: list[Draw]  # draws of random numbers, in program order
     fields_of: dict[int, Any]  # the FieldsVar of an object, by the id() of its Var
@@ -139,11 +139,11 @@ class Tracer(Protocol):
         """The exception being handled; None outside of all exception handlers of the trace."""
         ...
 
-    def none_outside(self) -> None:
+    def guard_nothing_handled(self) -> None:
         """Guard that no caller of the root frame is handling an exception."""
         ...
 
-    def until_stop(self, method: Var | None) -> Var | None:
+    def call_next(self, method: Var | None) -> Var | None:
         """Call an iterator's `__next__`; None if it raises StopIteration."""
         ...
 
@@ -166,7 +166,7 @@ class Tracer(Protocol):
         result is a lazy iterator, a call of `target` rebuilds it after the graph."""
         ...
 
-    def ask_key(self, container: Any, var: Var) -> Any:
+    def existing_key(self, container: Any, var: Var) -> Any:
         """The key that ``var`` is in a dict that existed before the frame."""
         ...
 

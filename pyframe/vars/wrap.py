@@ -259,7 +259,7 @@ def _items(tx: Tracer, value: dict[Any, Any], source: Source | None) -> dict[Any
     found = {}
     for place, (key, item) in enumerate(value.items()):
         key_var = _key(tx, key, DictKeySource(source, place) if source else None)
-        found[tx.ask_key(value, key_var)] = tx.wrap(item, SeqItemSource(values, place) if values else None)
+        found[tx.existing_key(value, key_var)] = tx.wrap(item, SeqItemSource(values, place) if values else None)
     return found
 
 
@@ -527,7 +527,7 @@ def _cached(tx: Tracer, value: Any, source: Source | None) -> Var:
 
 def _weak(tx: Tracer, value: weakref.ReferenceType[Any], source: Source | None) -> Var:
     tx.guard(source, "TYPE", type(value))
-    tx.referred.append(value)
+    tx.weak_references.append(value)
     return WeakRefVar(value, source)
 
 

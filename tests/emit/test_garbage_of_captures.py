@@ -86,4 +86,4 @@ def test_a_capture_leaves_no_cycles(program: Callable[[], Any]) -> None:
         gc.set_debug(0)
         gc.enable()
         gc.garbage.clear()
-    assert compiler.asked
+    assert compiler.codes_with_entries

@@ -11,7 +11,7 @@ from ..codegen import Codegen
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar, fold
-from ..protocol.text import Late
+from ..protocol.text import TextPlaceholder
 from ..tracer import Tracer
 from .iterator import ItemsIteratorVar
 from .sequence import ListVar
@@ -41,7 +41,7 @@ class DequeVar(ListVar):
         raise NotConstant("deque")
 
     def repr_(self, tx: Tracer) -> Var | None:
-        return fold(tx, repr, collections.deque([Late(tx, item) for item in self.items], self.maxlen))
+        return fold(tx, repr, collections.deque([TextPlaceholder(tx, item) for item in self.items], self.maxlen))
 
     def changed(self, tx: Tracer) -> None:
         if self.maxlen is not None and len(self.items) > self.maxlen:

@@ -20,7 +20,7 @@ from ..protocol import dunder, slots
 from ..protocol.base import NotConstant, Raised, Var
 from ..protocol.class_reads import lookup
 from ..protocol.const import COMPARE, ConstVar, attribute_of_type, fold, make, maker
-from ..protocol.text import Late, hash_of
+from ..protocol.text import TextPlaceholder, hash_of
 from ..tracer import Tracer
 from .iterator import ItemsIteratorVar, NotRebuilt, SizedIteratorVar
 from .sequence import ListVar, TupleVar
@@ -156,9 +156,9 @@ class DictVar(Var):
         return tx.raise_(TypeError, f"unhashable type: {self.cls.__name__!r}")
 
     def repr_(self, tx: Tracer) -> Var | None:
-        items = {_late_key(tx, key): Late(tx, value) for key, value in self.items.items()}
+        items = {_late_key(tx, key): TextPlaceholder(tx, value) for key, value in self.items.items()}
         if self.cls is collections.defaultdict:
-            factory: Any = Late(tx, self.factory or ConstVar(None))
+            factory: Any = TextPlaceholder(tx, self.factory or ConstVar(None))
             return ConstVar(f"defaultdict({factory!r}, {items!r})")
         return fold(tx, repr, items if self.cls is dict else self.cls(items))
 
@@ -403,7 +403,7 @@ def _not_a_pair(tx: Tracer, what: str) -> None:
 
 
 def _late_key(tx: Tracer, key: Any) -> Any:
-    return Late(tx, key.var) if isinstance(key, ObjectKey) else key
+    return TextPlaceholder(tx, key.var) if isinstance(key, ObjectKey) else key
 
 
 class DictViewVar(Var):
@@ -463,7 +463,7 @@ class DictViewVar(Var):
         return slots.binary(tx, op, other, as_set) if reflected else slots.binary(tx, op, as_set, other)
 
     def repr_(self, tx: Tracer) -> Var | None:
-        items = {_late_key(tx, key): Late(tx, value) for key, value in self.mapping.items.items()}
+        items = {_late_key(tx, key): TextPlaceholder(tx, value) for key, value in self.mapping.items.items()}
         return fold(tx, repr, getattr(items, self.part)())
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:

@@ -12,7 +12,7 @@ from ..codegen import Codegen
 from ..protocol import dunder, slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar, attribute_of_type, constants, fold, make, maker
-from ..protocol.text import Late, hash_of, late
+from ..protocol.text import TextPlaceholder, hash_of, text_argument
 from ..tracer import Tracer
 from .iterator import ItemsIteratorVar, ReversedVar
 
@@ -49,7 +49,7 @@ class SequenceVar(Var):
         return str(self.source) if self.source else f"a {self.python_type().__name__}"
 
     def repr_(self, tx: Tracer) -> Var | None:
-        return fold(tx, repr, self.type([Late(tx, item) for item in self.items]))
+        return fold(tx, repr, self.type([TextPlaceholder(tx, item) for item in self.items]))
 
     def hash_(self, tx: Tracer) -> Var | None:
         if self.family is not tuple:
@@ -147,7 +147,7 @@ class SequenceVar(Var):
                     break
                 if slots.equal(tx, self.items[position], args[0]):
                     return ConstVar(position)
-            return fold(tx, self.type().index, late(tx, args[0]))  # raises
+            return fold(tx, self.type().index, text_argument(tx, args[0]))  # raises
         if name == "count" and len(args) == 1:
             return ConstVar(sum(slots.equal(tx, item, args[0]) for item in self.items))
         if name == "__reversed__" and self.family in (list, tuple):
@@ -289,7 +289,7 @@ class ListVar(SequenceVar):
             if slots.equal(tx, each, item):
                 del self.items[place]
                 return
-        fold(tx, self.type().remove, late(tx, item))  # raises
+        fold(tx, self.type().remove, text_argument(tx, item))  # raises
 
     def _sort(self, tx: Tracer, *, key: Var | None = None, reverse: Var | None = None) -> None:
         self.items[:] = sorted_items(tx, self.items, key, reverse)

@@ -11,7 +11,7 @@ from ..codegen import Codegen
 from ..protocol import dunder
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import COMPARE, ConstVar, attribute_of_type, fold, make, maker
-from ..protocol.text import Late
+from ..protocol.text import TextPlaceholder
 from ..tracer import Tracer
 from .iterator import SizedIteratorVar
 from .mapping import DictViewVar, ObjectKey, check_keys, key_of, var_of
@@ -74,8 +74,8 @@ class SetVar(Var):
         return None
 
     def repr_(self, tx: Tracer) -> Var | None:
-        order = self.order(tx)
-        return fold(tx, repr, self.cls([Late(tx, key.var) if isinstance(key, ObjectKey) else key for key in order]))
+        keys = [TextPlaceholder(tx, key.var) if isinstance(key, ObjectKey) else key for key in self.order(tx)]
+        return fold(tx, repr, self.cls(keys))
 
     def order(self, tx: Tracer) -> list[Any]:
         """The keys in CPython's iteration order, if that depends on their hashes only; guarded if the set existed."""

@@ -1,1 +1,3 @@
-"""Models of operators that take functions, which are traced into graphs of their own."""
+"""Operators that take functions as arguments: control flow (`torch.cond`), transforms (`vmap`, `grad`), autograd
+functions, hooks and activation checkpointing. Each module registers what a traced call of its operators does; most
+trace the functions into nested graphs."""

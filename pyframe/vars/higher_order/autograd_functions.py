@@ -103,10 +103,10 @@ def _real_tensors_allowed() -> Iterator[None]:
 @register(AUTOGRAD_APPLY, overridable=False)
 def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     cls, *inputs = [args[0].constant(), *args[1:]]
-    given = leaves_of((*inputs, *kwargs.values()))
-    if any(isinstance(v, TensorSubclassVar) and not isinstance(v, WrapperTensorVar) for v in given):
+    tensors = leaves_of((*inputs, *kwargs.values()))
+    if any(isinstance(v, TensorSubclassVar) and not isinstance(v, WrapperTensorVar) for v in tensors):
         tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply of instances of tensor subclasses")
-    wraps = any(isinstance(v, WrapperTensorVar) for v in given)
+    wraps = any(isinstance(v, WrapperTensorVar) for v in tensors)
     recorded = torch.is_grad_enabled() and any(map(_requires_grad, (*inputs, *kwargs.values())))
     if torch._C._are_functorch_transforms_active() or kwargs:
         tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply with keywords or under torch.func")

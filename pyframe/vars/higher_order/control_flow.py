@@ -230,12 +230,12 @@ def _refuse_transforms(tx: Tracer, name: str) -> None:
 
 # ---- cond ----
 def _cond(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    given = dict(zip(("pred", "true_fn", "false_fn", "operands"), args), **kwargs)
-    if not {"pred", "true_fn", "false_fn"} <= set(given):
+    arguments = dict(zip(("pred", "true_fn", "false_fn", "operands"), args), **kwargs)
+    if not {"pred", "true_fn", "false_fn"} <= set(arguments):
         return tx.raise_(TypeError, "cond() takes a predicate and two functions")
-    pred, operands = given["pred"], given.get("operands", TupleVar([]))
+    pred, operands = arguments["pred"], arguments.get("operands", TupleVar([]))
     if isinstance(pred, ConstVar):
-        chosen = given["true_fn" if pred.constant() else "false_fn"]
+        chosen = arguments["true_fn" if pred.constant() else "false_fn"]
         return tx.call(chosen, operands.unpack(tx), {})
     _refuse_transforms(tx, "torch.cond")
     if not isinstance(pred, TensorVar | NumberVar) or (isinstance(pred, TensorVar) and pred.fake.numel() != 1):
@@ -244,7 +244,7 @@ def _cond(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         )
     items = operands.unpack(tx)
     leaves, _, _ = leaves_of(tx, TupleVar(items), "operands of torch.cond")
-    first, second = (_cond_branch(tx, name, given[name], items, leaves) for name in ("true_fn", "false_fn"))
+    first, second = (_cond_branch(tx, name, arguments[name], items, leaves) for name in ("true_fn", "false_fn"))
     if first.structure != second.structure:
         return tx.graph_break(KIND, "the branches of torch.cond return results of different structure")
     results: list[Any] = []
@@ -287,24 +287,24 @@ def _same(a: Any, b: Any) -> bool:
 
 # ---- loops ----
 def _while_loop(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    given = dict(zip(("cond_fn", "body_fn", "carried_inputs"), args), **kwargs)
-    if set(given) != {"cond_fn", "body_fn", "carried_inputs"}:
+    arguments = dict(zip(("cond_fn", "body_fn", "carried_inputs"), args), **kwargs)
+    if set(arguments) != {"cond_fn", "body_fn", "carried_inputs"}:
         return tx.raise_(TypeError, "while_loop() takes two functions and what they carry")
     _refuse_transforms(tx, "torch.while_loop")
-    leaves, restore, structure = leaves_of(tx, given["carried_inputs"], "carried inputs of torch.while_loop")
+    leaves, restore, structure = leaves_of(tx, arguments["carried_inputs"], "carried inputs of torch.while_loop")
     for leaf in leaves:
         if not isinstance(leaf, TensorVar) and not _is_int(leaf):
             return tx.graph_break(KIND, f"torch.while_loop carries {leaf.describe()}, neither a tensor nor an int")
     leaves = _contiguous(tx, leaves)
     items = restore(leaves).unpack(tx)
     unknown = lambda: [x if isinstance(x, torch.Tensor) else None for x in _fakes(tx, leaves)]  # noqa: E731
-    test = Branch(tx, "the cond_fn of torch.while_loop", given["cond_fn"], items, unknown())
+    test = Branch(tx, "the cond_fn of torch.while_loop", arguments["cond_fn"], items, unknown())
     answer = test.outputs[0] if len(test.outputs) == 1 else None
     fits = isinstance(answer, TensorVar) and answer.fake.dtype is torch.bool and answer.fake.dim() == 0
     if not fits and not (isinstance(answer, NumberVar) and answer.python_type() is bool):
         return tx.graph_break(KIND, "the cond_fn of torch.while_loop returns neither a bool nor a bool tensor")
     test.close([0], single=True)
-    body = Branch(tx, "the body_fn of torch.while_loop", given["body_fn"], items, unknown())
+    body = Branch(tx, "the body_fn of torch.while_loop", arguments["body_fn"], items, unknown())
     body.close(range(len(body.outputs)), contiguous=True)
     lifted = _union(test, body)
     recorded = _records(leaves, lifted)
@@ -339,14 +339,14 @@ def _carried(tx: Tracer, name: str, leaves: Sequence[Var], outputs: Sequence[Var
 
 
 def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    given = dict(zip(("combine_fn", "init", "xs"), args), **kwargs)
-    if not {"combine_fn", "init", "xs"} <= set(given):
+    arguments = dict(zip(("combine_fn", "init", "xs"), args), **kwargs)
+    if not {"combine_fn", "init", "xs"} <= set(arguments):
         return tx.raise_(TypeError, "scan() takes a function, initial values and inputs")
     _refuse_transforms(tx, "scan")
-    dim = given["dim"].constant() if "dim" in given else 0
-    backwards = "reverse" in given and given["reverse"].truth(tx)
-    init, restore_init, structure = leaves_of(tx, given["init"], "init of scan")
-    xs, restore_xs, _ = leaves_of(tx, given["xs"], "xs of scan")
+    dim = arguments["dim"].constant() if "dim" in arguments else 0
+    backwards = "reverse" in arguments and arguments["reverse"].truth(tx)
+    init, restore_init, structure = leaves_of(tx, arguments["init"], "init of scan")
+    xs, restore_xs, _ = leaves_of(tx, arguments["xs"], "xs of scan")
     if not init or not xs or not all(isinstance(leaf, TensorVar) for leaf in (*init, *xs)):
         return tx.graph_break(KIND, "scan needs tensors, at least one in init and one in xs")
     if any(not -x.fake.dim() <= dim < x.fake.dim() for x in map(_tensor, xs)):
@@ -361,7 +361,7 @@ def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         fakes = [_tensor(x).fake for x in xs]
         rows = [fake.detach().select(0, 0).requires_grad_(fake.requires_grad) for fake in fakes]
     items = [restore_init(init), restore_xs(xs)]
-    body = Branch(tx, "the combine_fn of scan", given["combine_fn"], items, [*_fakes(tx, init), *rows])
+    body = Branch(tx, "the combine_fn of scan", arguments["combine_fn"], items, [*_fakes(tx, init), *rows])
     if not isinstance(body.result, SequenceVar) or len(body.result.items) != 2:
         return tx.graph_break(KIND, "the combine_fn of scan does not return a pair of carry and output")
     carry, _, found = leaves_of(tx, body.result.items[0], "carry of scan")
@@ -390,9 +390,9 @@ def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 def _associative_scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """Traced inline, computing what eager mode computes. It is not a graph node, because torch's gradient of the
     operator (2.11 to 2.15) is wrong for the first of two operands, such as the states of a linear recurrence."""
-    given = dict(zip(("combine_fn", "xs", "additional_inputs"), args)) | kwargs
-    operands = [given["combine_fn"], given["xs"]]
-    return tx.inline(generic_associative_scan, operands, {"additional_inputs": given["additional_inputs"]})
+    arguments = dict(zip(("combine_fn", "xs", "additional_inputs"), args)) | kwargs
+    operands = [arguments["combine_fn"], arguments["xs"]]
+    return tx.inline(generic_associative_scan, operands, {"additional_inputs": arguments["additional_inputs"]})
 
 
 def _model(function: Any, model: Handler) -> Handler:

@@ -149,18 +149,18 @@ def _vjp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 @register(torch.func.jvp)
 def _jvp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    given = dict(zip(("func", "primals", "tangents"), args), **kwargs)
-    if not {"func", "primals", "tangents"} <= set(given):
+    arguments = dict(zip(("func", "primals", "tangents"), args), **kwargs)
+    if not {"func", "primals", "tangents"} <= set(arguments):
         return tx.raise_(TypeError, "jvp() takes a function, primals and tangents")
-    strict, has_aux = (name in given and given[name].truth(tx) for name in ("strict", "has_aux"))
-    primals, tangents = given["primals"], given["tangents"]
+    strict, has_aux = (name in arguments and arguments[name].truth(tx) for name in ("strict", "has_aux"))
+    primals, tangents = arguments["primals"], arguments["tangents"]
     places, _, structure = leaves_of(tx, primals, "arguments")
     along, _, other = leaves_of(tx, tangents, "tangents")
     if not isinstance(primals, TupleVar) or structure != other or not all(
         isinstance(leaf, TensorVar) for leaf in (*places, *along)
     ):
         return tx.graph_break("exception-in-traced-code", "torch.func.jvp of primals and tangents that do not agree")
-    body = Body(tx, given["func"], primals.items, {}, _fakes(tx, places, False))  # type: ignore[arg-type]
+    body = Body(tx, arguments["func"], primals.items, {}, _fakes(tx, places, False))  # type: ignore[arg-type]
     count, _, outputs, aux = _aux_parts(tx, body, has_aux)
     width, lifted = len(places), len(body.lifted)
     parts = _split(body, count)
@@ -244,13 +244,14 @@ def _code_of(function: Callable[..., Any], name: str) -> types.CodeType:
 @register(torch.autograd.grad)
 def _autograd_grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`torch.autograd.grad` as a node, for tensors that the graph computes."""
-    given = dict(zip(_GRAD_PARAMETERS, args), **kwargs)
-    if not torch.is_grad_enabled() or not {"outputs", "inputs"} <= set(given) or set(given) - set(_GRAD_PARAMETERS):
+    arguments = dict(zip(_GRAD_PARAMETERS, args), **kwargs)
+    fits = {"outputs", "inputs"} <= set(arguments) <= set(_GRAD_PARAMETERS)
+    if not torch.is_grad_enabled() or not fits:
         return tx.graph_break("unsupported-object", "torch.autograd.grad with gradients disabled")
-    outputs = tensors_of(tx, given["outputs"], "outputs")[0]
+    outputs = tensors_of(tx, arguments["outputs"], "outputs")[0]
     if any(output.source is not None for output in outputs):
         return tx.graph_break("unsupported-object", "torch.autograd.grad of a tensor that was computed outside")
-    return tx.graph.call(torch.autograd.grad, [], given)
+    return tx.graph.call(torch.autograd.grad, [], arguments)
 
 
 _GRAD_PARAMETERS = (

@@ -30,26 +30,26 @@ from .nested_graphs import Body, Restored, tensors_of
 
 @register(vmap.vmap_impl)
 def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    fn, in_dims, out_dims, randomness, chunk, *given = args
+    fn, in_dims, out_dims, randomness, chunk, *operands = args
     try:
         dims, to, mode, size = (v.plain() for v in (in_dims, out_dims, randomness, chunk))
     except NotConstant:
         return tx.graph_break("unsupported-object", "torch.vmap with in_dims or out_dims that are not constants")
     if isinstance(dims, int):
-        dims = (dims,) * len(given)
-    if not isinstance(dims, tuple) or len(dims) != len(given):
+        dims = (dims,) * len(operands)
+    if not isinstance(dims, tuple) or len(dims) != len(operands):
         return tx.graph_break(
             "unsupported-object", "torch.vmap with in_dims that are not a tuple with one item per argument"
         )
     if kwargs:
         return tx.graph_break("unsupported-object", "torch.vmap with keyword arguments")
-    spread = _dims_of(tx, dims, TupleVar(given))
-    tensors = tensors_of(tx, TupleVar(given), "arguments")[0]
+    spread = _dims_of(tx, dims, TupleVar(operands))
+    tensors = tensors_of(tx, TupleVar(operands), "arguments")[0]
     if not any(dim is not None for dim in spread):
         return tx.graph_break("unsupported-object", "torch.vmap without a batched argument")
     with tx.graph.fake_mode:
         fakes = [t.fake.detach() if d is None else _one_of(t.fake.detach(), d) for t, d in zip(tensors, spread)]
-    body = Body(tx, fn, given, {}, fakes)
+    body = Body(tx, fn, operands, {}, fakes)
     every = (*spread, *[None] * len(body.lifted))
     if isinstance(body.result, TensorVar) and isinstance(to, tuple) and len(to) == 1:
         to = to[0]
@@ -85,8 +85,8 @@ def _dims_of(tx: Tracer, dims: Any, value: Var) -> list[int | None]:
 @register(eager_transforms.grad_and_value_impl)
 def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """Returns `(gradients, value)`, or `(gradients, (value, aux))`."""
-    fn, argnums, has_aux, given, named = (*args, *kwargs.values())
-    items = given.unpack(tx)
+    fn, argnums, has_aux, operands, named = (*args, *kwargs.values())
+    items = operands.unpack(tx)
     numbers, aux = argnums.constant(), has_aux.truth(tx)
     wanted = (numbers,) if isinstance(numbers, int) else numbers
     if not isinstance(named, DictVar) or named.items or not all(-len(items) <= n < len(items) for n in wanted):
@@ -152,22 +152,22 @@ def _checkpoint(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 _SELECTIVE = object()  # the result of create_selective_checkpoint_contexts, while a context_fn is asked
-_asked: list[Var] = []  # the context_fn that is being called; one thread at a time traces
+_context_fns: list[Var] = []  # the context_fn that is being called; one thread at a time traces
 
 
 def _is_selective(tx: Tracer, context_fn: Var) -> bool:
     """Whether `context_fn` only selects what eager saves for the backward pass, which changes no result."""
-    _asked.append(context_fn)
+    _context_fns.append(context_fn)
     try:
         contexts = tx.call(context_fn, [], {})
     finally:
-        _asked.pop()
+        _context_fns.pop()
     return isinstance(contexts, OpaqueVar) and contexts.value is _SELECTIVE
 
 
 @register(torch.utils.checkpoint.create_selective_checkpoint_contexts)
 def _selective_contexts(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    if not _asked:
+    if not _context_fns:
         return tx.graph_break("unknown-c-function", "create_selective_checkpoint_contexts outside of a checkpoint")
     return OpaqueVar(_SELECTIVE)
 

@@ -29,8 +29,8 @@ checked.checks_numbers = True  # type: ignore[attr-defined]  # tells the compile
 def check(tx: Tracer, function: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
     """Trace a call of `torch._check` or a related function.  A condition that is known at frame entry becomes a guard;
     any other becomes a check in the graph, which the rest of the trace assumes to pass."""
-    given = dict(zip(("cond", "message"), args), **kwargs)
-    message = given.get("message")
+    arguments = dict(zip(("cond", "message"), args), **kwargs)
+    message = arguments.get("message")
     if function is not torch._check_is_size:
         _promise(tx, function, args[0], message)
         return ConstVar(None)
@@ -39,8 +39,8 @@ def check(tx: Tracer, function: Callable[..., Any], args: Sequence[Var], kwargs:
         _promise(tx, torch._check, _compare(tx, ">=", size, ConstVar(0)), message)
         if isinstance(size, NumberVar) and is_unbacked(size):
             tx.graph.numbers.shapes.as_size(size.sym)
-        if "max" in given and not (given["max"].is_constant() and given["max"].constant() is None):
-            _promise(tx, torch._check, _compare(tx, "<=", size, given["max"]), message)
+        if "max" in arguments and not (arguments["max"].is_constant() and arguments["max"].constant() is None):
+            _promise(tx, torch._check, _compare(tx, "<=", size, arguments["max"]), message)
         return ConstVar(None)
     return tx.graph_break("unsupported-object", f"torch._check_is_size of {size.describe()}")
 

@@ -215,14 +215,14 @@ def _function(tx: Tracer, var: FunctionVar) -> types.FunctionType:
 
 
 # ---- class creation ----
-class _Quiet:
+class _NoHooks:
     """Temporary first base of a new class, whose empty `__init_subclass__` keeps hooks of the program from running."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None: ...
 
 
-class _QuietSlotted:
-    """Like `_Quiet`, for bases without `__dict__`."""
+class _NoHooksSlotted:
+    """Like `_NoHooks`, for bases without `__dict__`."""
 
     __slots__ = ()
 
@@ -242,10 +242,10 @@ def class_without_hooks(meta: type, name: str, bases: tuple[type, ...], core: di
         return type.__new__(meta, name, bases, dict(core))
     cls: Any
     try:
-        cls = type.__new__(meta, name, (_Quiet, *bases), dict(core))
+        cls = type.__new__(meta, name, (_NoHooks, *bases), dict(core))
         cls.__bases__ = bases
     except TypeError:
-        cls = type.__new__(meta, name, (_QuietSlotted, *bases), dict(core))
+        cls = type.__new__(meta, name, (_NoHooksSlotted, *bases), dict(core))
         try:
             cls.__bases__ = bases
         except TypeError as error:
@@ -302,8 +302,9 @@ def make_class(tx: Tracer, meta: type, args: Sequence[Var], kwargs: Mapping[str,
         cell = items.get(key)
         if isinstance(cell, CellVar):
             cell.store(tx, content)
-    given = {key: value for key, value in items.items() if key not in (*_CORE, "__classcell__", "__classdictcell__")}
-    members = {key: _wrapped(key, value) for key, value in given.items()}
+    handled = (*_CORE, "__classcell__", "__classdictcell__")
+    own_items = {key: value for key, value in items.items() if key not in handled}
+    members = {key: _wrapped(key, value) for key, value in own_items.items()}
     if "__eq__" in members:
         members.setdefault("__hash__", ConstVar(None))
     for key, value in members.items():

@@ -20,7 +20,7 @@ from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, fold, make
-from ..protocol.text import Late, repr_of, str_of
+from ..protocol.text import TextPlaceholder, repr_of, str_of
 from ..tracer import Tracer
 from .instances import InstanceVar
 
@@ -79,7 +79,7 @@ class ExceptionVar(InstanceVar):
             return self._traceback(tx)
         if name in _LINKS:
             if name == "__context__" and name not in self.links:
-                tx.none_outside()  # a caller may have been handling another exception when this one was raised
+                tx.guard_nothing_handled()  # a caller may have been handling another exception when this one was raised
             return self.links.get(name, ConstVar(None))
         kept = {"value": StopIteration, "code": SystemExit}.get(name)
         if kept is not None and issubclass(self.cls, kept):
@@ -177,8 +177,8 @@ class ExceptionVar(InstanceVar):
     def _own_repr(self, tx: Tracer) -> Var:
         if lookup(self.cls, "__repr__") is not BaseException.__repr__:
             return self.unsupported(tx, "repr()")
-        lates = [Late(tx, arg) for arg in self.args]
-        text = f"({lates[0]!r})" if len(lates) == 1 else repr(tuple(lates))
+        placeholders = [TextPlaceholder(tx, arg) for arg in self.args]
+        text = f"({placeholders[0]!r})" if len(placeholders) == 1 else repr(tuple(placeholders))
         return ConstVar(self.cls.__name__ + text)
 
     def repr_(self, tx: Tracer) -> Var | None:

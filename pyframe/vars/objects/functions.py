@@ -502,7 +502,7 @@ class BuiltinVar(HeldVar):
         arity.check(tx, self.value, args, kwargs)
         if handler is None and (of_class := _class_method_model(self.value)) is not None:
             return of_class(tx, [make(self.value.__self__), *args], dict(kwargs))
-        if handler is not None and _of_torch(self.value) and tx.overrides.concern(args, kwargs):
+        if handler is not None and _of_torch(self.value) and tx.overrides.may_override(args, kwargs):
             return tx.graph_break("unsupported-object", f"{self.describe()}, which may be overridden here")
         if handler is not None:
             return handler(tx, list(args), dict(kwargs))

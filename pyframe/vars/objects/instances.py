@@ -413,7 +413,7 @@ class InstanceVar(Var):
         if guarded_lookup(tx, self.cls, "__next__") is MISSING:
             tx.raise_(TypeError, f"{self.cls.__name__!r} object is not an iterator")
         method = self.special(tx, "__next__")
-        return self.unsupported(tx, "next()") if method is None else tx.until_stop(method)
+        return self.unsupported(tx, "next()") if method is None else tx.call_next(method)
 
     def enter(self, tx: Tracer) -> Var:
         return self._invoke(tx, "__enter__")

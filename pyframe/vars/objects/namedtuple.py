@@ -13,7 +13,7 @@ from ..containers.sequence import TupleVar
 from ..protocol.base import Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import constants, fold, make
-from ..protocol.text import Late
+from ..protocol.text import TextPlaceholder
 from ..tracer import Tracer
 from .functions import BoundMethodVar
 from .instance_dict import no_slot_message
@@ -69,7 +69,7 @@ class NamedTupleVar(TupleVar):
         method = self._python_method(tx, "__repr__")
         if method is not None:
             return tx.call(method, [], {})
-        return fold(tx, repr, self.cls([Late(tx, item) for item in self.items]))
+        return fold(tx, repr, self.cls([TextPlaceholder(tx, item) for item in self.items]))
 
     def str_(self, tx: Tracer) -> Var | None:
         method = self._python_method(tx, "__str__")

@@ -11,7 +11,7 @@ from ..codegen import Codegen
 from ..containers.mapping import DictVar
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, fold
-from ..protocol.text import Late
+from ..protocol.text import TextPlaceholder
 from ..tracer import Tracer
 from .instances import InstanceVar
 
@@ -32,9 +32,9 @@ class NamespaceVar(InstanceVar):
             mine, other = DictVar(self.fields(tx)), DictVar(args[0].fields(tx))
             return mine.compare(tx, "==" if name == "__eq__" else "!=", other) or ConstVar(NotImplemented)
         if name == "__repr__":
-            lates = {key: Late(tx, value) for key, value in self.fields(tx).items()}
+            placeholders = {key: TextPlaceholder(tx, value) for key, value in self.fields(tx).items()}
             instance: Any = types.SimpleNamespace.__new__(self.cls)
-            vars(instance).update(lates)
+            vars(instance).update(placeholders)
             return fold(tx, repr, instance)
         return super().c_method(tx, name, args, kwargs)
 
@@ -42,11 +42,11 @@ class NamespaceVar(InstanceVar):
         """From CPython 3.13 on the constructor accepts one positional argument: a mapping or pairs."""
         if (refused := _refusal(len(args))) is not None:
             tx.raise_(TypeError, refused)
-        given = args[0]
-        if not isinstance(given, DictVar) or not all(isinstance(key, str) for key in given.items):
-            self.unsupported(tx, f"an argument of SimpleNamespace(): {given.describe()}")
+        argument = args[0]
+        if not isinstance(argument, DictVar) or not all(isinstance(key, str) for key in argument.items):
+            self.unsupported(tx, f"an argument of SimpleNamespace(): {argument.describe()}")
             return
-        for key, value in given.items.items():
+        for key, value in argument.items.items():
             self.store(tx, key, value)
 
     def rebuild_empty(self, cg: Codegen) -> None:

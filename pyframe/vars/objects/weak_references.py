@@ -64,7 +64,7 @@ class WeakRefVar(HeldVar, WeakVar):
 
     def referent(self, tx: Tracer) -> Var:
         value = self.value()
-        if value is not None and any(_may_hold(tx.existing(var), value) for var in tx.let_go):
+        if value is not None and any(_may_hold(tx.existing(var), value) for var in tx.deleted_values):
             tx.graph_break("unsupported-object", "a weak reference, after a local was deleted,")
         if value is not None and len(tx.effects):  # a changed object may have held the last reference
             held = tx.traced(value)
@@ -111,7 +111,7 @@ def _outlives(tx: Tracer, target: Var) -> bool:
     kinds = {effect.kind for effect in tx.effects}
     if isinstance(target.source, GlobalSource):
         return "GLOBAL" not in kinds
-    return not kinds and target not in tx.let_go
+    return not kinds and target not in tx.deleted_values
 
 
 def _may_hold(holder: Any, value: Any) -> bool:
@@ -146,7 +146,7 @@ def _ref(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     if callback is not None and not _outlives(tx, target):
         tx.graph_break("unsupported-object", "a weak reference with a callback")
     if target.source is not None:
-        tx.referred.append(weakref.ref(tx.existing(target)))
+        tx.weak_references.append(weakref.ref(tx.existing(target)))
     return NewWeakVar(target, callback)
 
 

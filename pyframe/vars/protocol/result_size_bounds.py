@@ -112,7 +112,7 @@ _FUNCTIONS: dict[Any, Callable[..., int]] = {
 }
 
 
-def _asked(rule: Callable[..., int], args: Sequence[Any]) -> int:
+def _bound(rule: Callable[..., int], args: Sequence[Any]) -> int:
     """The bound that a rule computes; 0 for arguments with which the call itself will raise."""
     try:
         return rule(*args)
@@ -121,12 +121,12 @@ def _asked(rule: Callable[..., int], args: Sequence[Any]) -> int:
 
 
 def of_method(value: Any, name: str, args: Sequence[Any]) -> int:
-    return _asked(_METHODS[name], (value, *args)) if name in _METHODS else 0
+    return _bound(_METHODS[name], (value, *args)) if name in _METHODS else 0
 
 
 def of_function(function: Any, args: Sequence[Any]) -> int:
     rule = _FUNCTIONS.get(function)
-    return 0 if rule is None else _asked(rule, args)
+    return 0 if rule is None else _bound(rule, args)
 
 
 def size_of(value: Any) -> int:

@@ -1,7 +1,7 @@
 """`repr`, `str`, `format` and `hash` of Vars, and the str and bytes methods that format values.
 
 `str.format`, `%` and `join` accept Vars whose text has to be traced (an instance with its own `__repr__`, say); such
-arguments are passed to CPython's formatting code as `Late` placeholders.
+arguments are passed to CPython's formatting code as `TextPlaceholder` placeholders.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _checked(tx: Tracer, method: str, result: Var) -> Var:
     return result
 
 
-class Late:
+class TextPlaceholder:
     """Placeholder that C formatting code receives in place of a Var; its text is traced when it is requested.  It has
     no public attributes, so a template that reads an attribute of it fails."""
 
@@ -90,18 +90,18 @@ class Late:
             return str(self.__var.unsupported(self.__tx, "text"))
 
 
-def late(tx: Tracer, var: Var) -> Any:
-    """An argument for C formatting code: the value of `var` if it is known, else a `Late` placeholder."""
+def text_argument(tx: Tracer, var: Var) -> Any:
+    """An argument for C formatting code: the value of `var` if it is known, else a `TextPlaceholder`."""
     try:
         return var.plain()
     except NotConstant:
-        return Late(tx, var)
+        return TextPlaceholder(tx, var)
 
 
 def _formatted(tx: Tracer, template: Var, method: Any, values: list[Any], named: dict[str, Any]) -> Var:
-    """`method(template, *values, **named)`.  The graph breaks if the C code needs more of a `Late` placeholder than its
+    """`method(template, *values, **named)`.  The graph breaks if the C code needs more of a `TextPlaceholder` than its
     text (an attribute, an item, a number)."""
-    if not any(isinstance(value, Late) for value in (*values, *named.values())):
+    if not any(isinstance(value, TextPlaceholder) for value in (*values, *named.values())):
         return fold(tx, method, template.constant(), *values, **named)
     try:
         return ConstVar(method(template.constant(), *values, **named))
@@ -112,7 +112,8 @@ def _formatted(tx: Tracer, template: Var, method: Any, values: list[Any], named:
 @register(str, method="format")
 def _str_format(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     template, *args = args
-    values, named = [late(tx, arg) for arg in args], {key: late(tx, arg) for key, arg in kwargs.items()}
+    values = [text_argument(tx, arg) for arg in args]
+    named = {key: text_argument(tx, arg) for key, arg in kwargs.items()}
     tx.limit_size(result_size_bounds.formatted(template.constant(), [*values, *named.values()]), "a text")
     return _formatted(tx, template, str.format, values, named)
 
@@ -120,7 +121,7 @@ def _str_format(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 @register(str, method="format_map")
 def _str_format_map(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     template, *args = args
-    values = [late(tx, arg) for arg in args]
+    values = [text_argument(tx, arg) for arg in args]
     tx.limit_size(result_size_bounds.formatted(template.constant(), *values[:1]), "a text")
     return fold(tx, str.format_map, template.constant(), *values)
 
@@ -129,7 +130,7 @@ def _str_format_map(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 def _percent(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     template, arg = args
     single = arg.python_type() is not tuple
-    values = [late(tx, item) for item in ([arg] if single else arg.unpack(tx))]
+    values = [text_argument(tx, item) for item in ([arg] if single else arg.unpack(tx))]
     tx.limit_size(result_size_bounds.BINARY["%"](template.constant(), values[0] if single else tuple(values)), "a text")
     return _formatted(tx, template, _modulo_one if single else _modulo, values, {})
 

@@ -241,7 +241,7 @@ for _of_number in (bin, hex, oct, chr):
 def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     handled = tx.handled()
     if handled is None:
-        tx.none_outside()
+        tx.guard_nothing_handled()
         return TupleVar([ConstVar(None)] * 3)
     return TupleVar([make(handled.python_type()), handled, TracebackVar(handled)])
 
@@ -250,7 +250,7 @@ def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 def _exception(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     handled: Var | None = tx.handled()
     if handled is None:
-        tx.none_outside()
+        tx.guard_nothing_handled()
     return handled or ConstVar(None)
 
 

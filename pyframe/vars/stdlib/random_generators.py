@@ -154,10 +154,10 @@ class RngVar(HeldVar):
         tx.draws[-1].bounds, tx.draws[-1].repeats = bounds, True
         return _result(tx, example, source, bounds)
 
-    def _chosen(self, tx: Tracer, raw: Any, given: SequenceVar) -> Var:
+    def _chosen(self, tx: Tracer, raw: Any, population: SequenceVar) -> Var:
         """`choice` from objects: an index is drawn, whose value must be predicted."""
         before = len(tx.draws)
-        last = len(given.items) - 1
+        last = len(population.items) - 1
         source = draw(tx, "random.choice()", raw, [self, ConstVar(range(last + 1))], {})
         tx.draws[-1].bounds, tx.draws[-1].repeats = (0, last), True
         index = tx.predict(source, int)
@@ -166,7 +166,7 @@ class RngVar(HeldVar):
             return tx.graph_break(
                 "data-dependent-branch", f"the program needs the value of which of {last + 1} items is drawn"
             )
-        return given.items[index]
+        return population.items[index]
 
     def _shuffle(self, tx: Tracer, label: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """`shuffle` of known numbers of one type: the result of the draw is the shuffled list."""

@@ -127,10 +127,10 @@ def _steps(draws: Sequence[Draw]) -> tuple[tuple[_Step, ...], list[RngVar]] | No
         if not isinstance(rng, RngVar) or rng.source is None or _draw_of(rng.source) is not None or not draw.repeats:
             return None
         try:
-            given, named = tuple(map(known, args)), {name: known(arg) for name, arg in draw.kwargs.items()}
+            values, named = tuple(map(known, args)), {name: known(arg) for name, arg in draw.kwargs.items()}
         except NotConstant:
             return None
         if not any(rng is each for each in generators):
             generators.append(rng)
-        steps.append(_Step(next(i for i, each in enumerate(generators) if each is rng), draw.fn, given, named))
+        steps.append(_Step(next(i for i, each in enumerate(generators) if each is rng), draw.fn, values, named))
     return tuple(steps), generators

@@ -66,10 +66,10 @@ def _warn(globals_: dict[str, Any], text: str, category: type, filename: str, li
 
 @register(warnings.warn)
 def _model(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    given = dict(zip(_PARAMETERS, args), **kwargs)
-    unknown = not set(given) <= set(_PARAMETERS) or len(args) > len(_PARAMETERS)
+    arguments = dict(zip(_PARAMETERS, args), **kwargs)
+    unknown = not set(arguments) <= set(_PARAMETERS) or len(args) > len(_PARAMETERS)
     try:
-        known = {name: var.constant() for name, var in given.items()}
+        known = {name: var.constant() for name, var in arguments.items()}
     except NotConstant:
         unknown = True
     if unknown:

@@ -1,2 +1,2 @@
-"""Vars of tensors, `nn.Module`s and other objects of torch, and models (see `registry`) of its functions, modes and
-settings."""
+"""Vars of tensors, `nn.Module`s and other objects of torch, and what traced calls of torch's functions do, modes and
+settings included."""

@@ -154,7 +154,7 @@ class GradModeVar(ContextVar):
     def switch(self, tx: Tracer) -> GradModeVar:
         """Switch now. Unless it is entered as a context, the switch outlives the frame."""
         self.previous = torch.is_grad_enabled()
-        if tx.overrides.moded:
+        if tx.overrides.in_mode:
             tx.graph_break("unsupported-context-manager", f"{self.describe()} inside a __torch_function__ mode")
         if self.previous != self.enabled:
             _switch(tx, self.enabled)
@@ -175,7 +175,7 @@ class GradModeVar(ContextVar):
     def enter(self, tx: Tracer) -> Var:
         if self.previous is None:
             self.previous = torch.is_grad_enabled()
-        elif tx.overrides.moded:
+        elif tx.overrides.in_mode:
             tx.graph_break(
                 "unsupported-context-manager",
                 f"{self.describe()}, created under a __torch_function__ mode and entered later",
@@ -222,8 +222,8 @@ def _is_switched(tx: Tracer) -> bool:
 
 
 def _switch(tx: Tracer, enabled: bool) -> None:
-    if tx.overrides.moded:
-        tx.overrides.ask(GradSwitchVar(SET_GRAD), [], [ConstVar(enabled)], {})
+    if tx.overrides.in_mode:
+        tx.overrides.call_overrides(GradSwitchVar(SET_GRAD), [], [ConstVar(enabled)], {})
         return
     if torch.is_grad_enabled() != enabled:
         SET_GRAD(enabled)

@@ -109,17 +109,17 @@ def _not_nested(tx: Tracer, label: str) -> None:
         tx.graph_break("unsupported-object", f"{label} in a function that is the argument of an operator")
 
 
-def _seed_of(tx: Tracer, given: Var, label: str) -> Var:
+def _seed_of(tx: Tracer, seed: Var, label: str) -> Var:
     """The Var of an int that is a valid seed; breaks the graph for anything else."""
-    if isinstance(given, NumberVar) and not given.is_constant() and given.python_type() is int:
-        return given  # symbolic ints have 64 bits
+    if isinstance(seed, NumberVar) and not seed.is_constant() and seed.python_type() is int:
+        return seed  # symbolic ints have 64 bits
     try:
-        value = given.constant()
+        value = seed.constant()
     except NotConstant:
         value = None
     if type(value) is not int or not -_INT64 <= value < 2 * _INT64:
-        tx.graph_break("unsupported-object", f"{label} of {given.describe()}")
-    return given
+        tx.graph_break("unsupported-object", f"{label} of {seed.describe()}")
+    return seed
 
 
 def _generator_of(args: Args) -> TorchGeneratorVar:
@@ -203,16 +203,16 @@ def _seeding(fn: Callable[[int], Any], gives_default: bool = False) -> Handler:
 
     @in_order
     @functools.wraps(fn)
-    def node(given: int) -> None:
-        fn(given)
+    def node(seed: int) -> None:
+        fn(seed)
 
     def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         label = f"{fn.__module__}.{fn.__name__}()"
         _not_nested(tx, label)
-        given = (*args, *kwargs.values())
-        if len(given) != 1 or not set(kwargs) <= {"seed"}:
+        arguments = (*args, *kwargs.values())
+        if len(arguments) != 1 or not set(kwargs) <= {"seed"}:
             return tx.graph_break("exception-in-traced-code", f"{label} takes one seed")
-        tx.graph.call_for_effect(node, [_seed_of(tx, given[0], label)], {})
+        tx.graph.call_for_effect(node, [_seed_of(tx, arguments[0], label)], {})
         default = torch.default_generator
         return tx.wrap(default, ConstSource.of(default, "torch.default_generator")) if gives_default else ConstVar(None)
 

@@ -243,7 +243,8 @@ def _node(
     """Call `fn`, a function of `torch._numpy`, as a node. `original`: NumPy's function, if it differs from `fn`."""
     if not tensor_class.as_at_import():  # torch._numpy calls tensor methods
         tx.graph_break("unsupported-object", f"numpy.{name}, while attributes of torch.Tensor are the program's own,")
-    values, named = [_given(tx, arg) for arg in args], {key: _given(tx, value) for key, value in kwargs.items()}
+    values = [_node_argument(tx, arg) for arg in args]
+    named = {key: _node_argument(tx, value) for key, value in kwargs.items()}
     known = set(tx.graph.graph.nodes)
     result = tx.graph.call(_target(name, fn), values, named)
     expected = _dtypes_of_numpy(original or fn, args, kwargs)
@@ -280,12 +281,12 @@ def _example(var: Var) -> Any:
     return var.constant()
 
 
-def _given(tx: Tracer, var: Var) -> Var:
+def _node_argument(tx: Tracer, var: Var) -> Var:
     """An argument as nodes take it: arrays as tensors, dtypes as their names."""
     if isinstance(var, NdArrayVar):
         return var.tensor
     if is_plain(var):
-        return type(var)([_given(tx, item) for item in var.items])
+        return type(var)([_node_argument(tx, item) for item in var.items])
     if isinstance(var, TensorVar | SliceVar | SequenceVar):
         return var if not isinstance(var, TensorVar) else var.unsupported(tx, "use as an argument of a numpy function")
     value = slots.constant_or(var, None)

@@ -66,20 +66,20 @@ for _cls in _STATES:
 
 @register(torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic, overridable=False)
 def _has_override(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    return ConstVar(tx.overrides.seen(args))
+    return ConstVar(tx.overrides.has_torch_function(args))
 
 
 @register(torch.overrides.has_torch_function, overridable=False)
 def _has_override_among(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    return ConstVar(tx.overrides.seen(args[0].unpack(tx)))
+    return ConstVar(tx.overrides.has_torch_function(args[0].unpack(tx)))
 
 
 @register(torch.overrides.handle_torch_function, overridable=False)
 def _handle(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`handle_torch_function(public_api, relevant_args, *args, **kwargs)`."""
-    func, relevant, *given = args
+    func, relevant, *arguments = args
     found = tx.overrides.overloaded(relevant.unpack(tx), tensors=True)
-    return tx.overrides.ask(func, found, given, kwargs, python=True)
+    return tx.overrides.call_overrides(func, found, arguments, kwargs, python=True)
 
 
 def _by_name(args: Sequence[Var], kwargs: Mapping[str, Var]) -> dict[str, Var]:
@@ -138,10 +138,10 @@ def _disabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 @register(torch.Tensor, method="as_subclass")
 def _as_subclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     tensor, args = tensor_and_args(args)
-    given = [*args, *kwargs.values()]
-    if len(given) != 1 or not isinstance(given[0], ClassVar):
+    arguments = [*args, *kwargs.values()]
+    if len(arguments) != 1 or not isinstance(arguments[0], ClassVar):
         return tensor.unsupported(tx, "as_subclass() with these arguments")
-    return as_instance(tx, tensor, given[0].value)
+    return as_instance(tx, tensor, arguments[0].value)
 
 
 @register(torch.Tensor._make_subclass, overridable=False)
@@ -190,4 +190,4 @@ def _mode_count(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 @register(torch._C._is_torch_function_mode_enabled, overridable=False)
 def _is_mode_enabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    return ConstVar(tx.overrides.moded)
+    return ConstVar(tx.overrides.in_mode)

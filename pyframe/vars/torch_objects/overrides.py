@@ -59,11 +59,11 @@ class Overrides:
         self.tx = tx
         self.state = torch._C._get_torch_function_state()  # type: ignore[attr-defined, unused-ignore]  # not in torch's stubs
         self.modes: list[Var] = []
-        self.around = False  # whether modes were active before the frame
+        self.modes_at_entry = False  # whether modes were active before the frame
         self.switches: list[tuple[Callable[..., Any], Var, Effect]] = []  # by this frame, not undone since
 
     @property
-    def moded(self) -> bool:
+    def in_mode(self) -> bool:
         """Whether a mode intercepts torch calls now."""
         return bool(self.modes) and self.state != State.ALL_DISABLED
 
@@ -90,12 +90,12 @@ class Overrides:
         for at, mode in enumerate(modes):
             source = CallSource(ConstSource.of(_reader(at), f"mode {at}"), operator.call, "call")
             self.modes.append(self.tx.wrap(mode, source))
-        self.around = bool(modes)
+        self.modes_at_entry = bool(modes)
 
     # ---- modes ----
     def push(self, mode: Var) -> None:
         """Enter a mode. A stack of modes that differs at the end of the frame is a side effect."""
-        self._only_modes_of_programs()
+        self._break_with_default_device()
         self.modes.append(mode)
         if self.switches and self.switches[-1][:2] == (_POP, mode):
             self.tx.effects.cancel(self.switches.pop()[2])
@@ -104,7 +104,7 @@ class Overrides:
 
     def pop(self) -> Var:
         """Exit the innermost mode."""
-        self._only_modes_of_programs()
+        self._break_with_default_device()
         if not self.modes:
             return self.tx.graph_break(
                 "exception-in-traced-code", "a __torch_function__ mode is exited, but none is active"
@@ -122,16 +122,16 @@ class Overrides:
 
     def all_modes(self) -> list[Var]:
         """All modes, outermost first."""
-        self._only_modes_of_programs()
+        self._break_with_default_device()
         return self.modes
 
-    def _only_modes_of_programs(self) -> None:
+    def _break_with_default_device(self) -> None:
         if self.tx.graph.modes.has_device:
             self.tx.graph_break(
                 "unsupported-context-manager", "a __torch_function__ mode together with a default device"
             )
 
-    # ---- who is asked ----
+    # ---- which arguments may override ----
     def overloaded(self, values: Iterable[Var], tensors: bool = False) -> list[Var]:
         """The arguments that may override a call, in the order in which they are tried: one per class, subclasses
         first. `tensors`: include plain tensors, as torch's functions written in Python do."""
@@ -146,46 +146,46 @@ class Overrides:
             found.insert(next(bases, len(found)), value)
         return found
 
-    def seen(self, values: Iterable[Var]) -> bool:
+    def has_torch_function(self, values: Iterable[Var]) -> bool:
         """`has_torch_function` for the arguments."""
-        return self.moded or bool(self.overloaded(values))
+        return self.in_mode or bool(self.overloaded(values))
 
-    def concern(self, args: Sequence[Var], kwargs: Mapping[str, Var] | None = None) -> bool:
+    def may_override(self, args: Sequence[Var], kwargs: Mapping[str, Var] | None = None) -> bool:
         """Whether a call may be overridden or has arguments that are tensor subclasses."""
         for value in (*args, *(kwargs or {}).values()):
             if isinstance(value, InstanceVar) and _answers_any_name(value.cls):
                 what = f"a torch call with {value.describe()}, whose class defines __getattr__ or __getattribute__,"
                 self.tx.graph_break("unsupported-object", what)
-        return self.moded or _any_foreign(args) or _any_foreign((kwargs or {}).values())
+        return self.in_mode or _any_foreign(args) or _any_foreign((kwargs or {}).values())
 
     # ---- calls ----
-    def ask(
+    def call_overrides(
         self, func: Var, found: Sequence[Var], args: Sequence[Var], kwargs: Mapping[str, Var], python: bool = False
     ) -> Var:
         """The result of `func(*args, **kwargs)` from the innermost mode, or else from the overriding arguments `found`.
         `python`: pass a dict of keyword arguments even if it is empty."""
         tx = self.tx
         kinds = TupleVar([make(each.python_type()) for each in found])
-        given: list[Var] = [func, kinds, TupleVar(list(args))]
+        handler_args: list[Var] = [func, kinds, TupleVar(list(args))]
         if kwargs or python:
-            given.append(DictVar(dict(kwargs)))
-        if self.moded:
+            handler_args.append(DictVar(dict(kwargs)))
+        if self.in_mode:
             with self.without_mode() as mode:
-                result = tx.call(mode.getattr_(tx, "__torch_function__"), given, {})
+                result = tx.call(mode.getattr_(tx, "__torch_function__"), handler_args, {})
             if not _declines(result):
                 return result
         for each in found:
             owner = make(torch.Tensor) if isinstance(each, TensorVar) else each
-            result = tx.call(owner.getattr_(tx, "__torch_function__"), given, {})
+            result = tx.call(owner.getattr_(tx, "__torch_function__"), handler_args, {})
             if not _declines(result):
                 return result
-        return self._refused(func, found, python)
+        return self._all_declined(func, found, python)
 
-    def _refused(self, func: Var, found: Sequence[Var], python: bool) -> Var:
+    def _all_declined(self, func: Var, found: Sequence[Var], python: bool) -> Var:
         """Raise the TypeError of a call that all overrides declined."""
         value, kinds = func.constant(), [each.python_type() for each in found]
         name = f"torch.Tensor.{func.attribute}.{value.__name__}" if isinstance(func, AccessorVar) else _name(value)
-        if self.moded or not name and not (python and isinstance(value, types.FunctionType)):
+        if self.in_mode or not name and not (python and isinstance(value, types.FunctionType)):
             return self.tx.graph_break("exception-in-traced-code", f"no override takes {func.describe()}")
         if python:
             name = f"{value.__module__}.{value.__name__}"
@@ -202,11 +202,11 @@ class Overrides:
     ) -> Var:
         """Call a torch function written in C: through its overrides, or else `run(args, kwargs)`."""
         found = self.overloaded(leaves_of((*args, *kwargs.values())))
-        if found or self.moded:
-            return self.ask(func, found, args, kwargs, as_dict or isinstance(func.constant(), OPERATORS))
-        return self.plainly(run, args, kwargs)
+        if found or self.in_mode:
+            return self.call_overrides(func, found, args, kwargs, as_dict or isinstance(func.constant(), OPERATORS))
+        return self.call_original(run, args, kwargs)
 
-    def plainly(self, run: Callable[..., Var], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    def call_original(self, run: Callable[..., Var], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Call `run`, which is not overridden, with tensor subclass instances replaced by their plain tensors."""
         named = {name: without_subclass(value) for name, value in kwargs.items()}
         return owned(run([without_subclass(arg) for arg in args], named))
@@ -216,7 +216,7 @@ class Overrides:
         """Call the method `name` of torch.Tensor; `args` includes self."""
         tx = self.tx
         raw = lookup(torch.Tensor, name) if raw is None else raw
-        live = self.seen(leaves_of((*args, *kwargs.values())))
+        live = self.has_torch_function(leaves_of((*args, *kwargs.values())))
         if live and isinstance(raw, types.FunctionType):
             return tx.inline(raw, args, kwargs)
 
@@ -228,11 +228,11 @@ class Overrides:
             return tensor.method(tx, name, others, kwargs) if found is None else found
 
         if not live or name in NEVER_SEEN or raw is MISSING or raw is lookup(object, name):
-            return self.plainly(run, args, kwargs)
+            return self.call_original(run, args, kwargs)
         leaves = [args[0]] if _asks_self_alone(raw) else leaves_of((*args, *kwargs.values()))
         found = self.overloaded(leaves, tensors=_asks_self_alone(raw))
         func = BuiltinVar(getattr(torch.Tensor, _NAMED.get(raw.__name__, raw.__name__)))
-        return self.ask(func, found, args, kwargs)
+        return self.call_overrides(func, found, args, kwargs)
 
     def operator(self, name: str, args: Sequence[Var]) -> Var | None:
         """Call the special method of an operator; None for NotImplemented."""
@@ -247,8 +247,8 @@ class Overrides:
     def get_attribute(self, tensor: Var, name: str) -> Var:
         """Read a tensor attribute that is computed in C."""
         func = AccessorVar(lookup(torch.Tensor, name).__get__)
-        if self.seen([tensor]):
-            return self.ask(func, self.overloaded([tensor], tensors=True), [tensor], {})
+        if self.has_torch_function([tensor]):
+            return self.call_overrides(func, self.overloaded([tensor], tensors=True), [tensor], {})
         return owned(without_subclass(tensor).getattr_(self.tx, name))
 
     def set_attribute(self, tensor: Var, name: str, value: Var | None) -> None:
@@ -257,8 +257,8 @@ class Overrides:
             tensor.unsupported(self.tx, f"deleting attribute {name!r}")
             return
         func = AccessorVar(lookup(torch.Tensor, name).__set__)
-        if self.seen([tensor]):
-            self.ask(func, self.overloaded([tensor], tensors=True), [tensor, value], {})
+        if self.has_torch_function([tensor]):
+            self.call_overrides(func, self.overloaded([tensor], tensors=True), [tensor, value], {})
         else:
             without_subclass(tensor).setattr_(self.tx, name, without_subclass(value))
 

@@ -80,8 +80,9 @@ def write(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -
     except NotConstant as unknown:
         return tx.graph_break("unsupported-context-manager", f"{label} of {unknown}")
     if setting.apply is None:
-        given = (*values, *named.values())
-        if not given or not any(type(given[-1]) is type(each) and given[-1] == each for each in setting.accepts):
+        arguments = (*values, *named.values())
+        last = arguments[-1] if arguments else None
+        if not arguments or not any(type(last) is type(each) and last == each for each in setting.accepts):
             tx.graph_break("unsupported-context-manager", f"{label} of something that it may refuse")
         graph.modes.switched.setdefault((setting, tuple(values[:-1])), None)
     else:

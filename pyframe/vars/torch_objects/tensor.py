@@ -89,8 +89,8 @@ def _moves_view(key: Var) -> bool:
 
 class TensorVar(Var):
     """`fake` has the dtype, device, sizes and strides; `cls` is the Python class (Tensor or Parameter). `owner`: the
-    Var of the subclass instance whose plain tensor this is. Operations that may be overridden (`tx.overrides.concern`)
-    are dispatched to the overrides first."""
+    Var of the subclass instance whose plain tensor this is. Operations for which `tx.overrides.may_override` holds are
+    dispatched to the overrides first."""
 
     __slots__ = ("cls", "dropped", "fake", "function", "grad", "hooks", "node", "own", "owner")
     is_tensor = True
@@ -116,7 +116,7 @@ class TensorVar(Var):
 
     # ---- attributes and methods ----
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        if tx.overrides.moded and isinstance(getattr(torch._C.TensorBase, name, None), types.GetSetDescriptorType):
+        if tx.overrides.in_mode and isinstance(getattr(torch._C.TensorBase, name, None), types.GetSetDescriptorType):
             if name not in ("__class__", "__dict__"):
                 return tx.overrides.get_attribute(self, name)
         if not torchs_own(lookup(torch.Tensor, name), name):
@@ -190,7 +190,7 @@ class TensorVar(Var):
         return self.function
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
-        if tx.overrides.moded and isinstance(getattr(torch._C.TensorBase, name, None), types.GetSetDescriptorType):
+        if tx.overrides.in_mode and isinstance(getattr(torch._C.TensorBase, name, None), types.GetSetDescriptorType):
             tx.overrides.set_attribute(self, name, value)
             return
         name = "grad" if name == "_grad" else name
@@ -209,7 +209,7 @@ class TensorVar(Var):
         """None: the attributes of tensors are set normally."""
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if tx.overrides.concern([self, *args], kwargs):
+        if tx.overrides.may_override([self, *args], kwargs):
             return tx.overrides.method(name, [self, *args], kwargs)
         return self.method(tx, name, args, kwargs)
 
@@ -282,12 +282,12 @@ class TensorVar(Var):
 
     # ---- slots ----
     def unary(self, tx: Tracer, op: str) -> Var:
-        if tx.overrides.moded:
+        if tx.overrides.in_mode:
             return tx.overrides.method(_UNARY_METHODS[op], [self], {})
         return tx.graph.call(UNARY[op], [self], {})
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
-        if tx.overrides.concern([self, other]):
+        if tx.overrides.may_override([self, other]):
             return tx.overrides.operator(dunder.name_of(op, reflected), [self, other])
         other = getattr(other, "base", other)  # the number in an instance of a number subclass
         if not _operand(other):
@@ -297,13 +297,13 @@ class TensorVar(Var):
         return tx.graph.call(BINARY[op], [other, self] if reflected else [self, other], {})
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
-        if tx.overrides.concern([self, other]):
+        if tx.overrides.may_override([self, other]):
             return tx.overrides.operator(dunder.comparison(op), [self, other])
         other = getattr(other, "base", other)
         return tx.graph.call(COMPARE[op], [self, other], {}) if _operand(other) else None
 
     def truth(self, tx: Tracer) -> bool:
-        if tx.overrides.moded:
+        if tx.overrides.in_mode:
             return bool(tx.overrides.method("__bool__", [self], {}).truth(tx))
         if isinstance(count := self.fake.numel(), int) and count != 1:
             tx.graph_break("exception-in-traced-code", "the truth of a tensor that does not have exactly one element")
@@ -313,14 +313,14 @@ class TensorVar(Var):
         return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
 
     def length(self, tx: Tracer) -> Var:
-        if tx.overrides.moded:
+        if tx.overrides.in_mode:
             return tx.overrides.method("__len__", [self], {})
         if self.fake.dim() == 0:
             tx.raise_(TypeError, "len() of a 0-d tensor")
         return make(self.fake.shape[0])
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
-        if tx.overrides.concern([self, key]):
+        if tx.overrides.may_override([self, key]):
             return tx.overrides.method("__getitem__", [self, key], {})
         keys = key.items if isinstance(key, TupleVar) else [key]
         if any(map(is_unbacked, keys)) and all(map(_moves_view, keys)):
@@ -348,18 +348,18 @@ class TensorVar(Var):
     def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
         if value is None:
             tx.raise_(TypeError, "cannot delete tensor elements")
-        if tx.overrides.concern([self, key, value]):
+        if tx.overrides.may_override([self, key, value]):
             tx.overrides.method("__setitem__", [self, key, value], {})
             return
         tx.graph.call(operator.setitem, [self, key, value], {})
 
     def contains(self, tx: Tracer, item: Var) -> bool:
-        if tx.overrides.concern([self, item]):
+        if tx.overrides.may_override([self, item]):
             return bool(tx.overrides.method("__contains__", [self, item], {}).truth(tx))
         return bool(tx.graph_break("data-dependent-branch", f"`in` on {self.describe()}"))
 
     def unpack(self, tx: Tracer) -> list[Var]:
-        if tx.overrides.moded:
+        if tx.overrides.in_mode:
             return tx.overrides.method("__iter__", [self], {}).unpack(tx)
         if self.fake.dim() == 0:
             tx.raise_(TypeError, "iteration over a 0-d tensor")

@@ -54,8 +54,8 @@ def _mode(tx: Tracer, mode: Var, what: str) -> bool:
 @register(torch.Tensor, method="requires_grad_")
 def _requires_grad_(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     tensor, args = tensor_and_args(args)
-    given = (*args, *kwargs.values())
-    mode = _mode(tx, given[0], ".requires_grad_()") if given else True
+    arguments = (*args, *kwargs.values())
+    mode = _mode(tx, arguments[0], ".requires_grad_()") if arguments else True
     if mode == tensor.fake.requires_grad:
         return tensor
     return tx.graph.call(requires_grad, [tensor, ConstVar(mode)], {})

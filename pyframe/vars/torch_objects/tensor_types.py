@@ -62,7 +62,7 @@ def _constructor(cls: Any) -> Handler:
 
     def construct(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         typed = cls is not torch.Tensor
-        if kwargs or tx.overrides.moded or torch._C._get_default_device() != "cpu":
+        if kwargs or tx.overrides.in_mode or torch._C._get_default_device() != "cpu":
             return tx.graph_break("unsupported-object", f"{cls.__name__}() with keywords or on another device")
         settings = {"dtype": ConstVar(cls.dtype if typed else torch.get_default_dtype()), "device": ConstVar("cpu")}
         if all(arg.python_type() is int for arg in args):

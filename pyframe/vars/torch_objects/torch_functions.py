@@ -164,10 +164,10 @@ class TorchFunctionVar(HeldVar):
         """`self(*args, **kwargs)`. As in CPython, a C function called with `**{}` receives a dict of keyword arguments,
         and so do its overrides (`as_dict`)."""
         if (model := call_model(self.value)) is not None:
-            if is_overridable(self.value) and tx.overrides.concern(args, kwargs):
+            if is_overridable(self.value) and tx.overrides.may_override(args, kwargs):
                 return tx.graph_break("unsupported-object", f"{self.describe()}, which may be overridden here")
             return model(tx, list(args), dict(kwargs))
-        if not tx.overrides.concern(args, kwargs):
+        if not tx.overrides.may_override(args, kwargs):
             return self._run(tx, args, kwargs)
 
         def run(args: list[Var], kwargs: dict[str, Var]) -> Var:
@@ -179,12 +179,14 @@ class TorchFunctionVar(HeldVar):
         elif isinstance(value, types.FunctionType):
             if value in IN_GRAPH:
                 tx.graph_break("unsupported-object", f"{self.describe()}, allowed in the graph, might be overridden")
-            if value not in ON_FAKE and tx.overrides.seen(leaves_of((*args, *kwargs.values()))):
+            if value not in ON_FAKE and tx.overrides.has_torch_function(leaves_of((*args, *kwargs.values()))):
                 return tx.inline(value, args, kwargs)
             seen = False
         else:
             seen = _is_overridable(value)
-        return tx.overrides.call(self, args, kwargs, run, as_dict) if seen else tx.overrides.plainly(run, args, kwargs)
+        if seen:
+            return tx.overrides.call(self, args, kwargs, run, as_dict)
+        return tx.overrides.call_original(run, args, kwargs)
 
     def _run(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """A call that is not overridden."""
@@ -269,8 +271,8 @@ def _constant_of(cls: type) -> Handler:
             values, named = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
         except NotConstant as unknown:
             return tx.graph_break("unsupported-object", f"torch.{cls.__name__} of {unknown}")
-        if cls is torch.device and tx.overrides.moded:
-            return tx.overrides.ask(make(cls), [], args, kwargs)
+        if cls is torch.device and tx.overrides.in_mode:
+            return tx.overrides.call_overrides(make(cls), [], args, kwargs)
         return fold(tx, cls, *values, **named)
 
     return construct

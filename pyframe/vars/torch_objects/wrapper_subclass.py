@@ -124,9 +124,9 @@ def make_instance(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[st
     instance = tx.graph.call(_maker(cls), tensors, named)
     if not isinstance(instance, TensorVar) or not isinstance(instance.owner, WrapperTensorVar):
         return tx.graph_break("unsupported-object", f"creating an instance of {cls.__qualname__}")
-    given = {id(each.fake): each for each in (*tensors, *named.values()) if isinstance(each, TensorVar)}
+    var_of_fake = {id(each.fake): each for each in (*tensors, *named.values()) if isinstance(each, TensorVar)}
     for name in instance.owner.names:
-        if (same := given.get(id(getattr(instance.fake, name)))) is not None:
+        if (same := var_of_fake.get(id(getattr(instance.fake, name)))) is not None:
             instance.owner.inner[name] = same if same.owner is None else same.owner
     return instance.owner
 

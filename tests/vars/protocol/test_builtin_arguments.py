@@ -301,7 +301,7 @@ def test_a_trace_has_a_most_number_of_steps() -> None:
 
     with testing.trace_everything() as compiler:
         assert fn(20_000) == sum(range(20_000))
-    assert fn.__code__ in [ref() for ref in compiler.asked.values()]
+    assert fn.__code__ in [ref() for ref in compiler.codes_with_entries.values()]
 
 
 def test_nested_deeper_than_the_recursion_limit() -> None:
