@@ -111,7 +111,7 @@ cp_frame_discard(PyThreadState *tstate, cp_frame *frame)
 #if PY_VERSION_HEX >= 0x030D0000
     _PyEval_FrameClearAndPop(tstate, frame);
 #elif PY_VERSION_HEX >= 0x030C0000
-    /* The frame was never linked into the thread, so nobody can have made a frame object for it. */
+    /* The frame was never linked into the thread, so no frame object exists for it. */
     assert(frame->frame_obj == NULL);
     int count = frame->stacktop;
     frame->stacktop = 0;
@@ -238,7 +238,7 @@ cp_key_stamps(PyObject *dict, PyObject *key, const void **addresses)
 /* From 3.14 on there is no tag, and that of 3.13 misses changes: dicts are watched, and have versions here. The word of a dict that is gone is given to another one; its value is never one that it had. */
 typedef struct dict_version {
     uint64_t value;
-    PyObject *dict; /* compared only */
+    PyObject *dict; /* never dereferenced */
     struct dict_version *next;
 } dict_version;
 
@@ -311,7 +311,7 @@ cp_dict_version(PyObject *dict)
         }
     }
     if ((watcher < 0 && (watcher = PyDict_AddWatcher(dict_changes)) < 0) || PyDict_Watch(watcher, dict) < 0) {
-        PyErr_Clear(); /* others have taken all of CPython's watchers */
+        PyErr_Clear(); /* all of CPython's watchers are in use */
         return NULL;
     }
     dict_version *version = unused;

@@ -20,7 +20,7 @@ PyCodeObject *cp_frame_code(cp_frame *frame);
  * the frame's own storage. Valid until the frame is run or discarded. */
 PyObject *const *cp_frame_locals(cp_frame *frame, PyObject **scratch, Py_ssize_t count);
 
-/* Let go of the first `count` fast locals of a frame that will not be evaluated. */
+/* Release the first `count` fast locals of a frame that will not be evaluated. */
 void cp_frame_clear_locals(cp_frame *frame, Py_ssize_t count);
 
 /* Make a frame that has not run yet raise when it is evaluated with the throw flag and an exception set, as if its
@@ -31,8 +31,7 @@ void cp_frame_raise_at_resume(cp_frame *frame);
 /* Release a frame that will not be evaluated. Called exactly once by a hook that did not pass the frame on. */
 void cp_frame_discard(PyThreadState *tstate, cp_frame *frame);
 
-/* Raise the number of nested calls that C code may make (3.12 and 3.13 count them): without a hook, calls from
- * Python to Python are none of them. */
+/* Raise the limit on nested C calls (3.12 and 3.13 count them): under a hook, calls from Python to Python count too. */
 static inline void
 cp_lend_c_recursion(PyThreadState *tstate, int count)
 {
@@ -44,15 +43,15 @@ cp_lend_c_recursion(PyThreadState *tstate, int count)
 #endif
 }
 
-/* Whether somebody watches what the thread runs: a trace or profile function, or (from 3.12) a tool of sys.monitoring,
- * which may watch single code objects. */
+/* Whether the thread has a trace or profile function or, from 3.12 on, a tool of sys.monitoring is active, perhaps for
+ * single code objects. */
 bool cp_is_watched(PyThreadState *tstate);
 
 PyObject *cp_eval_default(PyThreadState *tstate, cp_frame *frame, int throwflag);
 cp_eval_function cp_get_eval(void);
 void cp_set_eval(cp_eval_function function);
 
-/* Per-code-object slots. cp_request_code_slot returns -1 when there is none left. */
+/* Per-code-object slots. cp_request_code_slot returns -1 if none is free. */
 Py_ssize_t cp_request_code_slot(freefunc release);
 void *cp_get_code_slot(PyCodeObject *code, Py_ssize_t slot);
 int cp_set_code_slot(PyCodeObject *code, Py_ssize_t slot, void *value);
@@ -72,8 +71,8 @@ cp_code_local_name(PyCodeObject *code, Py_ssize_t i)
     return PyTuple_GET_ITEM(code->co_localsplusnames, i);
 }
 
-/* Address of the word that changes, never to a value that it had, whenever the dict does or goes; NULL where there is
- * none. It may be read while the dict lives. */
+/* Address of a word that gets a value it never had before whenever the dict changes or is freed; NULL if there is none.
+ * It may be read while the dict is alive. */
 const uint64_t *cp_dict_version(PyObject *dict);
 
 /* From 3.13 on a dict may have its values in the object whose attributes they are; such a dict has no version. The
@@ -83,14 +82,14 @@ const uint64_t *cp_dict_version(PyObject *dict);
 enum { CP_KEY_STAMPS = 3 };
 int cp_key_stamps(PyObject *dict, PyObject *key, const void **addresses);
 
-/* Address of the word that changes whenever an attribute of the class, or of one that it derives from, does; NULL where
- * the class has no version. */
+/* Address of a word that changes whenever an attribute of the class or of one of its bases changes; NULL if the class
+ * has no version. */
 const uint64_t *cp_type_version(PyTypeObject *type);
 
-/* What the class's MRO has under a name (borrowed, no descriptor called), or NULL without an exception. */
+/* The attribute `name` found along the MRO of a class (borrowed; calls no descriptor); NULL without an exception. */
 PyObject *cp_type_lookup(PyTypeObject *type, PyObject *name);
 
-/* The referent of a weak reference, borrowed, or NULL once it died. */
+/* The referent of a weak reference, borrowed, or NULL once it was freed. */
 static inline PyObject *
 cp_weakref_get(PyObject *ref)
 {

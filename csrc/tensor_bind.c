@@ -1,4 +1,4 @@
-/* Finding torch's functions, types and dtypes, and where a tensor object keeps what is read without asking torch. */
+/* Finds torch's functions, types and dtypes, and the offsets in a tensor object at which its metadata is read. */
 #include "tensor_bind.h"
 
 #include <dlfcn.h>
@@ -123,7 +123,7 @@ bind_dtypes(PyObject *torch)
     }
     for (size_t i = 0; i < sizeof dtype_table / sizeof *dtype_table; i++) {
         PyObject *dtype = PyObject_GetAttrString(torch, dtype_table[i].name);
-        if (dtype == NULL) { /* this torch has no such dtype */
+        if (dtype == NULL) { /* this release of torch lacks the dtype */
             PyErr_Clear();
             continue;
         }
@@ -212,8 +212,8 @@ static const char calibration_source[] =
     "           torch.empty(2, device='meta'), torch.empty(2, dtype=torch.complex64).conj(),\n"
     "           torch.nn.Parameter(torch.empty(3, 2))]\n";
 
-/* GROUP tensors of each kind, which differ in storage and size only, made in different orders: nothing but the dtype and the
- * kind of device is common to those of one kind. */
+/* GROUP tensors of each kind that differ only in storage and size, created in different orders, so that those of one
+ * kind have nothing in common but the dtype and the kind of device. */
 enum { GROUP = 6 };
 static const char kinds_source[] =
     "import torch\n"
@@ -258,8 +258,8 @@ read_impls(PyObject *samples, const void **impls)
     return n;
 }
 
-/* Bits of the word at `offset` that are the same within each group: those that are not depend on something else, or are
- * padding that nobody ever wrote. */
+/* Bits of the word at `offset` that are the same within each group. The others depend on something else, or are
+ * padding that was never written. */
 static uint64_t
 common_bits(const void *const *impls, Py_ssize_t n, Py_ssize_t offset)
 {
@@ -360,7 +360,7 @@ bind_types(PyObject *torch)
     PyObject *parameter = nn == NULL ? NULL : PyObject_GetAttrString(nn, "Parameter");
     PyObject *native = PyObject_GetAttrString(torch, "_C");
     Py_XDECREF(nn);
-    /* Kept for the life of the process, like torch itself. */
+    /* Kept until the process ends, as torch itself is. */
     tv.tensor_type = (PyTypeObject *)type;
     tv.parameter_type = (PyTypeObject *)parameter;
     tv.python_keys = native == NULL ? NULL : PyObject_GetAttrString(native, "_dispatch_keys");

@@ -1,4 +1,4 @@
-/* What tensor_bind.c finds in torch and tensor_view.c uses. Private to these two files. */
+/* The parts of torch that tensor_bind.c finds and tensor_view.c uses. Private to these two files. */
 #ifndef PYFRAME_TENSOR_BIND_H
 #define PYFRAME_TENSOR_BIND_H
 
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* The state is reached on every read of a tensor: directly, not through the global offset table. */
+/* Every read of a tensor uses the state, so it is accessed directly, not through the global offset table. */
 #pragma GCC visibility push(hidden)
 
 /* The DLPack C exchange ABI, version 1 (only what is used here). */
@@ -67,7 +67,7 @@ typedef struct tv_state {
 
 extern tv_state tv;
 
-/* The dispatch key set as Python tells it. 0, or -1 with an exception set. */
+/* The dispatch key set, read through Python. 0, or -1 with an exception set. */
 int tv_dispatch_keys_from_python(PyObject *tensor, uint64_t *keys);
 
 /* `wrap(tensor)`; where that throws, which happens if there is no memory for the object, MemoryError (caught.cpp). */

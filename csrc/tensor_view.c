@@ -1,4 +1,4 @@
-/* Reading and making tensors through what tensor_bind.c found. */
+/* Reads and creates tensors through the functions and offsets that tensor_bind.c found. */
 #include "tensor_bind.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ tv_aten_handle(PyObject *tensor)
         return NULL;
     }
     char *place = (char *)tensor + tv.handle_offset;
-    if (tv.handle_maybe_owned && *(place - 8) != 0) { /* borrowed: the word points at somebody else's at::Tensor */
+    if (tv.handle_maybe_owned && *(place - 8) != 0) { /* borrowed: the word points at an at::Tensor elsewhere */
         return *(void **)place;
     }
     return place;
@@ -307,12 +307,12 @@ tv_empty_strided(int64_t ndim, const int64_t *sizes, const int64_t *strides, int
     if (device_type == TV_CPU) {
         status = tv.empty_strided(ndim, sizes, strides, dtype, device_type, index, &handle);
     }
-    else { /* the allocator may wait for the device, and what it waits for may want the interpreter */
+    else { /* the allocator may wait for the device, which may wait for a callback that needs the GIL */
         Py_BEGIN_ALLOW_THREADS
         status = tv.empty_strided(ndim, sizes, strides, dtype, device_type, index, &handle);
         Py_END_ALLOW_THREADS
     }
-    if (status != 0) { /* the C function does not say why; torch's own exception does */
+    if (status != 0) { /* the C function gives no reason; torch's own exception does */
         return empty_by_python(ndim, sizes, strides, dtype, device_type, device_index);
     }
     PyObject *tensor = tv_wrap_handle(handle);

@@ -18,7 +18,7 @@ typedef struct tensor_view {
     const int64_t *sizes;
     const int64_t *strides;
     int64_t ndim;
-    int64_t storage_offset; /* 0 through DLPack, which does not tell */
+    int64_t storage_offset; /* 0 through DLPack, which lacks it */
     int32_t dtype;
     int32_t device_type;
     int32_t device_index;
@@ -33,7 +33,7 @@ bool tv_is_bound(void);
 /* Address of a C symbol of torch's libraries (libc10, libtorch_cpu, libtorch_python, libtorch_cuda), or NULL. */
 void *tv_symbol(const char *name);
 
-/* Exactly torch.Tensor or torch.nn.Parameter: nothing overridden, so the C view is the whole truth. */
+/* Exactly torch.Tensor or torch.nn.Parameter: nothing is overridden, so the metadata read in C is complete. */
 int tv_is_exact_tensor(PyObject *object);
 
 /* Fill `view` from a tensor object. tv_read_meta leaves data and storage_offset at 0. 0, or -1 with an exception
@@ -79,7 +79,7 @@ int tv_current_stream(int32_t device_type, int32_t device_index, void **stream);
 int32_t tv_dtype_code(PyObject *dtype);
 PyObject *tv_dtype_object(int32_t code);
 
-/* What was found, as a dict for reports and tests: {"handle": bool, "dlpack": bool, "dispatch_keys": bool, ...}. */
+/* The parts that were found, as a dict for reports and tests: {"handle": bool, "dlpack": bool, "dispatch_keys": bool, ...}. */
 PyObject *tv_describe(void);
 /* Force one route ("handle" or "dlpack") so that tests can compare them. 0, or -1 with an exception set. */
 int tv_use_route(const char *route);

@@ -6,7 +6,7 @@
 static Py_ssize_t
 find_name(PyCodeObject *code, PyObject *name, Py_ssize_t first, Py_ssize_t last)
 {
-    for (Py_ssize_t i = first; i < last; i++) { /* names are interned almost always */
+    for (Py_ssize_t i = first; i < last; i++) { /* names are nearly always interned: compare pointers first */
         if (cp_code_local_name(code, i) == name) {
             return i;
         }
@@ -45,7 +45,7 @@ bind_keywords(PyCodeObject *code, PyObject *const *values, PyObject *names, boun
     return 1;
 }
 
-/* Fill what is missing from the defaults; 0 where an argument has none. */
+/* Fill missing arguments from the defaults; 0 if one of them has no default. */
 static int
 bind_defaults(PyFunctionObject *function, PyCodeObject *code, bound_call *out)
 {

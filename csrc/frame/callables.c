@@ -31,7 +31,7 @@ wrapper_init(wrapper_base *self, PyObject *wrapped)
     if (self->dict == NULL) {
         return -1;
     }
-    if (PyFunction_Check(wrapped)) { /* not of other objects: their __dict__ is their state */
+    if (PyFunction_Check(wrapped)) { /* only of functions: the __dict__ of another object is its state */
         PyObject *extra = PyObject_GenericGetDict(wrapped, NULL);
         int failed = extra == NULL || PyDict_Update(self->dict, extra) < 0;
         Py_XDECREF(extra);
@@ -80,7 +80,8 @@ is_wrapper(PyObject *object)
     return Py_IS_TYPE(object, &CompiledFunction_Type) || Py_IS_TYPE(object, &DisabledFunction_Type);
 }
 
-/* How `compile` or `disable` makes this again, a function and its arguments; NULL where nothing is known. Borrowed. */
+/* For pickling: the function and the arguments by which `compile` or `disable` creates this object again. Borrowed;
+ * NULL if unknown. */
 static PyObject *
 wrapper_maker(PyObject *self)
 {
@@ -96,7 +97,7 @@ wraps_function(PyObject *self)
     return wrapped != NULL && PyFunction_Check(wrapped);
 }
 
-/* What the module of `self` has under its qualified name, or NULL, with an exception set or not. */
+/* The object at the qualified name of `self` in its module; NULL (with or without an exception) if there is none. */
 static PyObject *
 found_by_name(PyObject *self, PyObject *qualname)
 {
@@ -287,7 +288,7 @@ PyTypeObject DisabledFunction_Type = {
 typedef struct {
     wrapper_base base;
     PyObject *callback, *owner;
-    Entry *last_entry;       /* the entry that `last_function` was made for */
+    Entry *last_entry;       /* the entry whose code `last_function` has */
     PyObject *last_function; /* kept here, not on the entry: it holds the user's closure */
 } CompiledFunction;
 
@@ -320,7 +321,7 @@ replacement_function(CompiledFunction *self, Entry *entry, PyFunctionObject *ori
 static PyObject *
 run_hit(CompiledFunction *self, ThreadHook *hook, Entry *entry, const call_context *context, register_file *registers)
 {
-    if (entry_is_direct(entry)) { /* the caller has switched the hook off */
+    if (entry_is_direct(entry)) { /* the caller has disabled the hook */
         PyObject *result = direct_call_run(entry->direct, registers->items);
         registers_release(registers);
         return result;
@@ -363,7 +364,7 @@ try_entries(CompiledFunction *self, ThreadHook *hook, PyFunctionObject *function
         }
         context.locals = bound.locals;
     }
-    Py_INCREF(function); /* guards run Python, which may drop the last reference to it or change its code */
+    Py_INCREF(function); /* guards run Python code, which may drop the last reference to it or change its code */
     Py_INCREF(code);
     int disabled = hook_disable(hook);
     register_file registers;
@@ -410,7 +411,7 @@ try_method_entries(CompiledFunction *self, ThreadHook *hook, PyFunctionObject *f
     return done;
 }
 
-static int run_eagerly; /* every CompiledFunction calls what it wraps, with the hook off */
+static int run_eagerly; /* every CompiledFunction calls the wrapped function, with the hook disabled */
 
 PyObject *
 compiled_set_eager(PyObject *Py_UNUSED(module), PyObject *flag)

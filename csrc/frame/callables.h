@@ -4,7 +4,7 @@
 
 #include "frame_hook.h"
 
-/* What both share: they stand in for another callable, as functools.wraps would make them. */
+/* The common part: a wrapper of another callable, with the attributes that functools.wraps sets. */
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
@@ -31,8 +31,8 @@ typedef struct {
     PyObject *star, *keywords; /* owned: the *args tuple and the **kwargs dict, or NULL */
 } bound_call;
 
-/* 1 bound; 0 the call does not fit, so make it for real and let Python word the error; -1 with an exception set.
- * unbind_call() afterwards in every case. */
+/* 1: bound. 0: the arguments do not fit; calling the function raises CPython's TypeError. -1: an exception is set. Call
+ * unbind_call() afterwards in all cases. */
 int bind_call(PyFunctionObject *function, PyObject *const *args, Py_ssize_t n, PyObject *names, bound_call *out);
 void unbind_call(bound_call *bound);
 

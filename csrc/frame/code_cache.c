@@ -58,7 +58,7 @@ code_state_get(PyCodeObject *code)
     PyObject_GC_Track(state);
     if (cp_set_code_slot(code, slot, state) < 0) {
         Py_DECREF(state);
-        if (!PyErr_Occurred()) { /* CPython does not say that there is no memory */
+        if (!PyErr_Occurred()) { /* CPython sets no exception if it has no memory */
             PyErr_NoMemory();
         }
         return NULL;
@@ -67,7 +67,7 @@ code_state_get(PyCodeObject *code)
     return state;
 }
 
-/* Drop entries, skips and the driver's data; what skip_code() and handles_errors() said stays. */
+/* Drop entries, skips and the driver's data, but keep the flags that skip_code() and handles_errors() set. */
 void
 code_state_clear(CodeState *state)
 {
@@ -341,7 +341,7 @@ code_cache_reset_code(PyObject *Py_UNUSED(module), PyObject *object)
 PyObject *
 code_cache_reset_all(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
-    /* Clearing runs destructors, which may free states or make new ones: collect first. */
+    /* Clearing runs destructors, which may free or create states: collect the list first. */
     PyObject *states = PyList_New(0);
     for (CodeState *state = live.next; states != NULL && state != &live; state = state->next) {
         if (PyList_Append(states, (PyObject *)state) < 0) {

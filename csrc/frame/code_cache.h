@@ -1,11 +1,11 @@
-/* What is known about a code object: its compiled entries, and whether to leave it alone. */
+/* The state of a code object: its compiled entries, and whether it is to be captured at all. */
 #ifndef PYFRAME_CODE_CACHE_H
 #define PYFRAME_CODE_CACHE_H
 
 #include "entry.h"
 
 enum {
-    CODE_SKIP = 1,           /* never call back for it */
+    CODE_SKIP = 1,           /* never call the callback for it */
     CODE_SKIP_RECURSIVE = 2, /* nor for anything that it calls */
     CODE_REPLACEMENT = 4,    /* it is the code of an entry */
     CODE_HANDLES_ERRORS = 8, /* exceptions before its first instruction are raised at its RESUME, which has a handler */
@@ -28,12 +28,13 @@ extern PyTypeObject CodeState_Type;
 
 int code_cache_init(void);
 
-/* The code's state: borrowed, NULL without an exception where there is none yet; and the same, made on demand. */
+/* The code's state, borrowed: NULL without an exception if it has none yet; and the same, created on demand. */
 CodeState *code_state_peek(PyCodeObject *code);
 CodeState *code_state_get(PyCodeObject *code);
 
-/* The newest-hit entry of `owner` (NULL: of anybody) whose guards hold, as a new reference with its registers filled
- * and moved to the front; NULL with no exception on a miss. Runs Python; the caller has the frame hook off. */
+/* The most recently used entry of `owner` (NULL: of any owner) whose guards hold, as a new reference, with its
+ * registers filled; it is moved to the front. NULL without an exception on a miss. Runs Python code; the caller has
+ * disabled the frame hook. */
 Entry *code_state_lookup(CodeState *state, PyObject *owner, const call_context *context, register_file *registers);
 
 int code_state_install(CodeState *state, Entry *entry);

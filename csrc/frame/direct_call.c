@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* How a result is put together: a tree over the callable's outputs, guard registers and constants. */
+/* How a result is built: a tree over the callable's outputs, guard registers and constants. */
 typedef enum { NODE_RAW, NODE_NONE, NODE_OUT, NODE_REGISTER, NODE_CONST, NODE_TUPLE, NODE_LIST, NODE_DICT } node_kind;
 
 struct output_node {
@@ -122,7 +122,7 @@ parse_template(output_node *node, PyObject *spec, DirectCall *direct)
     return -1;
 }
 
-/* 'tuple', 'single' and 'none' are short for the commonest shapes. */
+/* 'tuple', 'single' and 'none' are abbreviations for the most common shapes. */
 static int
 parse_output(output_node *node, PyObject *spec, DirectCall *direct)
 {

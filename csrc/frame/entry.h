@@ -1,4 +1,4 @@
-/* One compiled version of a code object: guards, and what to run when they hold. */
+/* One compiled version of a code object: guards, and the code or call that runs when they hold. */
 #ifndef PYFRAME_ENTRY_H
 #define PYFRAME_ENTRY_H
 
@@ -12,8 +12,8 @@ typedef struct {
     PyObject *callable;
     Py_ssize_t n_inputs;
     int32_t *inputs;     /* registers */
-    bool is_injective;   /* no register is there twice */
-    bool is_for_code;    /* called by the entry's code, which does the rest */
+    bool is_injective;   /* no register occurs twice */
+    bool is_for_code;    /* called by the entry's code, not in place of the frame */
     output_node *output; /* how the result is built from the callable's tuple */
     Py_ssize_t highest_register;
 } DirectCall;
@@ -22,7 +22,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *owner; /* compared by identity with the active callback's owner */
     GuardProgram *guards;
-    PyObject *code; /* replacement code object, or None where `direct` does it all */
+    PyObject *code; /* replacement code object, or None if `direct` replaces the whole frame */
     DirectCall *direct; /* or NULL; with is_for_code, `code` gets it as its last argument */
     PyObject *tag;      /* for the driver */
     uint64_t hits, epoch;
@@ -33,13 +33,14 @@ typedef struct {
 
 extern PyTypeObject Entry_Type, DirectCall_Type, GraphCall_Type;
 
-/* Run the callable on the registers and build the result. The caller has the frame hook off. */
+/* Run the callable on the registers and build the result. The caller has disabled the frame hook. */
 PyObject *direct_call_run(DirectCall *direct, PyObject *const *registers);
 
-/* What the entry's code calls to run its graph on the registers; takes objects out of them. NULL with an exception. */
+/* The object that the entry's code calls to run its graph on the registers. Moves objects out of them. NULL with an
+ * exception set. */
 PyObject *graph_call_new(DirectCall *direct, register_file *registers);
 
-/* Whether a hit needs no frame. */
+/* Whether a hit runs without a Python frame. */
 static inline bool
 entry_is_direct(const Entry *entry)
 {
@@ -51,7 +52,7 @@ entry_is_direct(const Entry *entry)
 PyObject *entry_run_code(Entry *entry, PyObject *function, const call_context *context, register_file *registers,
                          bool *started);
 
-/* A function object for the entry's replacement code, standing in for `original`. */
+/* A function with the entry's replacement code and the attributes of `original`, in whose place it runs. */
 PyObject *entry_make_function(Entry *entry, PyFunctionObject *original);
 
 /* Does the replacement take exactly the fast locals of `code`, with its closure or none? 0, or -1 with ValueError. */

@@ -4,13 +4,13 @@
 PyObject *hook_skip_marker;
 bool hook_stands_aside = true;
 
-static cp_eval_function previous_eval; /* what was installed before us */
+static cp_eval_function previous_eval; /* the evaluation function that was installed before ours */
 static Py_ssize_t active_threads;      /* threads with a callback */
 static Py_ssize_t n_suspended;         /* deep frames that run without the hook */
 static PyObject *thread_key;           /* key of the ThreadHook in a thread's dict */
 
 static _Thread_local ThreadHook *current;        /* borrowed from the thread's dict */
-static _Thread_local int nesting;                /* frames of this thread that run through us, one inside the other */
+static _Thread_local int nesting;                /* depth of this thread's frames that the hook evaluates */
 static _Thread_local cp_frame *being_passed_on;  /* breaks a ring of hooks that chain to each other */
 
 static PyObject *evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag);
@@ -29,7 +29,7 @@ install(void)
 static void
 uninstall(void)
 {
-    /* A hook that was put on top of ours may call us: then we stay, and pass everything through. */
+    /* A hook that was installed on top of ours may call it: then ours stays installed and passes every frame on. */
     if (cp_get_eval() == evaluate) {
         cp_set_eval(previous_eval);
     }
@@ -160,7 +160,7 @@ frame_hook_set_callback(PyObject *Py_UNUSED(module), PyObject *callback)
         callback = NULL;
     }
     else if (callback == Py_False) {
-        owner = Py_XNewRef(hook->owner); /* still the entries of whoever was active */
+        owner = Py_XNewRef(hook->owner); /* keep using the entries of the previous owner */
     }
     else if (!PyCallable_Check(callback)) {
         return PyErr_Format(PyExc_TypeError, "expected a callable, None or False, got %.200s",
@@ -171,7 +171,7 @@ frame_hook_set_callback(PyObject *Py_UNUSED(module), PyObject *callback)
     }
     hook_setting before;
     hook_push(hook, callback, owner, &before);
-    hook->disabled = before.disabled; /* a callback that sets another still runs with the hook off */
+    hook->disabled = before.disabled; /* a callback that sets another one still runs with the hook disabled */
     Py_XDECREF(owner);
     Py_XDECREF(before.owner);
     PyObject *previous = as_python(before.callback);
@@ -217,7 +217,7 @@ pass_on(PyThreadState *tstate, cp_frame *frame, int throwflag)
     return result;
 }
 
-/* Runs with the hook off for this frame and all that it calls. */
+/* Evaluate this frame, and all that it calls, with the hook disabled. */
 static PyObject *
 pass_on_disabled(ThreadHook *hook, PyThreadState *tstate, cp_frame *frame)
 {
@@ -228,8 +228,8 @@ pass_on_disabled(ThreadHook *hook, PyThreadState *tstate, cp_frame *frame)
 }
 
 typedef enum {
-    FRAME_DONE,   /* *result is that of the frame (NULL: an exception is set) */
-    FRAME_FAILED, /* an exception is set, and the frame is as it was */
+    FRAME_DONE,   /* *result is the result of the frame (NULL: an exception is set) */
+    FRAME_FAILED, /* an exception is set, and the frame is unchanged */
     FRAME_PASS,   /* evaluate the original frame */
 } frame_verdict;
 
@@ -249,7 +249,7 @@ run_entry(ThreadHook *hook, Entry *entry, const call_context *context, register_
         registers_release(registers);
         return FRAME_FAILED;
     }
-    bool started = cp_get_eval() != evaluate; /* below another hook: not known */
+    bool started = cp_get_eval() != evaluate; /* below another hook: unknown */
     *result = entry_run_code(entry, function, context, registers, &started);
     Py_DECREF(function);
     return *result == NULL && !started ? FRAME_FAILED : FRAME_DONE;
@@ -276,11 +276,11 @@ ask_callback(ThreadHook *hook, const call_context *context, CodeState *state)
     return answer;
 }
 
-/* Install what the callback made and run it on the call that it was made for. */
+/* Install the entry that the callback returned, and run it for this call. */
 static frame_verdict
 run_new_entry(ThreadHook *hook, Entry *entry, CodeState *state, const call_context *context, PyObject **result)
 {
-    if (!entry->valid) { /* dropped while another thread's answer was on its way */
+    if (!entry->valid) { /* dropped while another thread was still in its callback */
         return FRAME_PASS;
     }
     if (code_state_install(state, entry) < 0) {
@@ -297,7 +297,7 @@ run_new_entry(ThreadHook *hook, Entry *entry, CodeState *state, const call_conte
         return FRAME_FAILED;
     }
     entry->last_failed = failed;
-    /* The call itself is still right when run by default; say what happened, for it would recompile every time. */
+    /* Evaluating the original frame is still correct, but each such call would capture again: report it. */
     int raised = PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "guard %zd of the new entry for %U fails on the very call "
                                   "it was made for", failed, state->code->co_name);
     return raised < 0 ? FRAME_FAILED : FRAME_PASS;
@@ -353,14 +353,14 @@ try_frame(ThreadHook *hook, PyCodeObject *code, const call_context *context, PyO
             return FRAME_FAILED;
         }
     }
-    if (hook->callback == NULL || hook->callback == Py_False) { /* NULL: a guard took the callback away */
+    if (hook->callback == NULL || hook->callback == Py_False) { /* NULL: a guard removed the callback */
         return FRAME_PASS;
     }
     return ask_and_run(hook, code, context, result);
 }
 
-/* Not inlined, so that frames which pass on do not keep its stack while they run. Where it does not say FRAME_PASS, the
- * frame is still to be discarded or evaluated. */
+/* Not inlined, so that its C stack is free while a frame that is passed on runs. Unless it returns FRAME_PASS, the
+ * caller must still discard or evaluate the frame. */
 static __attribute__((noinline)) frame_verdict
 evaluate_hooked(ThreadHook *hook, cp_frame *frame, PyCodeObject *code, PyObject **result)
 {
@@ -385,8 +385,8 @@ evaluate_hooked(ThreadHook *hook, cp_frame *frame, PyCodeObject *code, PyObject 
     return verdict;
 }
 
-/* Under a hook, each call from Python to Python takes part of the C stack, which recursion would use up. So frames that
- * are nested deep run without it, and in no other thread is one at work meanwhile. */
+/* Under a hook, each call from Python to Python uses C stack, which deep recursion would exhaust. Deeply nested frames
+ * therefore run without the hook. It is then off in the other threads too, as it is installed per interpreter. */
 static PyObject *
 evaluate_without_hook(PyThreadState *tstate, cp_frame *frame, int throwflag)
 {
@@ -415,7 +415,7 @@ evaluate_frame(PyThreadState *tstate, cp_frame *frame, int throwflag)
     if (hook == NULL || hook->callback == NULL || being_passed_on == frame) {
         return pass_on(tstate, frame, throwflag);
     }
-    if (hook_is_watched(tstate)) { /* coroutines have other events under a hook; other threads may need it */
+    if (hook_is_watched(tstate)) { /* under a hook, coroutines report other events to it */
         return active_threads == 1 ? evaluate_without_hook(tstate, frame, throwflag) : pass_on(tstate, frame, throwflag);
     }
     if (hook->disabled || throwflag) {

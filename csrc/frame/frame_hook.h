@@ -4,12 +4,13 @@
 
 #include "code_cache.h"
 
-/* One thread's setting. It lives in the thread's dict, so it goes with the thread. The hook is at work where there is
- * a callback and `disabled` is 0; the two are apart so that code which runs disabled may change the callback. */
+/* One thread's setting, kept in the thread's dict, so that it is freed with the thread. The hook is active if there is
+ * a callback and `disabled` is 0. These are two fields so that code that runs with the hook disabled can change the
+ * callback. */
 typedef struct {
     PyObject_HEAD
-    PyObject *callback; /* NULL (none), False (run installed entries, ask nobody) or a callable */
-    PyObject *owner;    /* whose entries count; NULL: anybody's */
+    PyObject *callback; /* NULL (none), False (run installed entries only) or a callable */
+    PyObject *owner;    /* only its entries are used; NULL: those of any owner */
     int disabled;
 } ThreadHook;
 
@@ -20,7 +21,7 @@ typedef struct {
 
 extern PyTypeObject ThreadHook_Type;
 
-/* Whether a thread that is traced or profiled runs the program's own frames, and none of ours (the default). */
+/* Whether a thread with a debugger or profiler runs the original frames (the default). */
 extern bool hook_stands_aside;
 
 /* Whether this thread runs original frames only, because a debugger or profiler is active. */
@@ -30,23 +31,22 @@ hook_is_watched(PyThreadState *tstate)
     return hook_stands_aside && cp_is_watched(tstate);
 }
 
-/* What a callback returns for "never ask again about this code". */
+/* The value by which a callback says not to call it again for this code. */
 extern PyObject *hook_skip_marker;
 
 int frame_hook_init(PyObject *module);
 
-/* This thread's setting, made on demand: borrowed, or NULL with an exception set. */
+/* This thread's setting, created on demand: borrowed, or NULL with an exception set. */
 ThreadHook *thread_hook(void);
 
-/* The owner that goes with a callback: its `owner` attribute, else itself. A new reference. */
+/* The owner of a callback's entries: its `owner` attribute, or else the callback itself. A new reference. */
 PyObject *callback_owner(PyObject *callback);
 
-/* Replace the setting for a while; `callback` NULL switches the hook off, another one on. pop() restores what push()
- * found. */
+/* Replace the setting temporarily; a `callback` of NULL disables the hook. hook_pop() restores the previous setting. */
 void hook_push(ThreadHook *hook, PyObject *callback, PyObject *owner, hook_setting *saved);
 void hook_pop(ThreadHook *hook, hook_setting *saved);
 
-/* Switch the hook off for a while: keep the result and give it to hook_enable(). */
+/* Disable the hook temporarily; pass the result to hook_enable(). */
 static inline int
 hook_disable(ThreadHook *hook)
 {
@@ -61,7 +61,8 @@ hook_enable(ThreadHook *hook, int saved)
     hook->disabled = saved;
 }
 
-/* Have the hook installed for one call, also where frames are nested too deep for it; returns what put_back() takes. */
+/* Install the hook for one call, even where frames are nested too deeply for it. Pass the result to
+ * frame_hook_put_back(). */
 cp_eval_function frame_hook_ensure(void);
 void frame_hook_put_back(cp_eval_function before);
 

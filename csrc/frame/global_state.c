@@ -13,13 +13,13 @@ typedef enum {
     MODULE_INT,   /* no getter: the global `python` of torch.autograd.forward_ad */
 } signature;
 
-/* name, exported symbol, how to call it, device type, and the Python function to use where the symbol is absent. */
+/* name, exported symbol, how to call it, device type, and the Python function to use if the symbol does not exist. */
 static const struct {
     const char *name, *symbol;
     signature how;
     int device;
     const char *python, *python_argument;
-    int only_if; /* index of the flag without which this value means nothing, or -1 */
+    int only_if; /* index of the flag that must be set for this value to matter, or -1 */
 } fields[] = {
     {"grad_mode", "_ZN3c108GradMode10is_enabledEv", RETURNS_BOOL, 0, "is_grad_enabled", NULL, -1},
     {"inference_mode", "_ZN3c1013InferenceMode10is_enabledEv", RETURNS_BOOL, 0, "is_inference_mode_enabled", NULL, -1},
@@ -192,8 +192,8 @@ read_fields(const int64_t *expected, int64_t *values)
     return N_FIELDS;
 }
 
-/* A mode of the type, or the same default device (each `with torch.device(d)` makes a new context). What a capture took
- * to be so of other modes, it guards. */
+/* Whether the modes have the same type, or are the same default device (each `with torch.device(d)` creates a new
+ * context). A capture guards whatever else it assumed about other modes. */
 static int
 mode_matches(PyObject *expected, PyObject *actual)
 {

@@ -35,7 +35,7 @@ call_with(PyObject *callable, PyObject *const *inputs, Py_ssize_t n, PyObject *c
     return outputs;
 }
 
-/* The inputs are let go when the graph returns: nothing here keeps them alive for the rest of the frame. */
+/* The inputs are released when the graph returns, so that they do not live until the end of the frame. */
 static PyObject *
 GraphCall_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names)
 {

@@ -87,7 +87,7 @@ DEFINE(DICT_GET)
     return PyDict_Check(dict) ? Py_XNewRef(PyDict_GetItemWithError(dict, op->object)) : NULL;
 }
 
-/* A tuple or list, or a subclass that indexes as its base does (a named tuple, for one). */
+/* A tuple or list, or an instance of a subclass with the same indexing, such as a named tuple. */
 static bool
 indexes_natively(PyObject *sequence)
 {
@@ -110,7 +110,7 @@ DEFINE(SEQ_ITEM)
     if (PyDict_Check(sequence)) {
         return NULL;
     }
-    /* Not PySequence_GetItem: it and the type would both add the length to a negative index. */
+    /* Not PySequence_GetItem: both it and the type would add the length to a negative index. */
     PyObject *index = PyLong_FromSsize_t(i);
     PyObject *item = index == NULL ? NULL : PyObject_GetItem(sequence, index);
     Py_XDECREF(index);
@@ -128,7 +128,7 @@ DEFINE(CELL_CONTENTS)
     return PyCell_Check(cell) ? Py_XNewRef(PyCell_GET(cell)) : NULL;
 }
 
-/* A field of the plain function in register a; None where the function has none. */
+/* A field of the plain function in register a; None if the function does not have it. */
 #define FUNCTION_FIELD(name, field)                                                                                    \
     DEFINE(name)                                                                                                       \
     {                                                                                                                  \
@@ -155,7 +155,7 @@ DEFINE(WEAKREF)
 DEFINE(DICT_KEY_AT)
 {
     PyObject *dict = registers[op->a], *key = NULL;
-    if (!PyDict_CheckExact(dict) || op->integer < 0) { /* a subclass may keep an order of its own */
+    if (!PyDict_CheckExact(dict) || op->integer < 0) { /* a subclass may have another order */
         PyObject *keys = PyDict_Check(dict) ? PySequence_List(dict) : NULL;
         if (keys != NULL && op->integer >= 0 && op->integer < PyList_GET_SIZE(keys)) {
             key = Py_NewRef(PyList_GET_ITEM(keys, op->integer));

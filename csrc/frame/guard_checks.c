@@ -58,7 +58,7 @@ is_check(const op_row *row, const char *name)
     return strcmp(row->name, name) == 0;
 }
 
-/* Hold the object weakly where its type allows: the guard then simply fails once it died. */
+/* Hold the object by a weak reference if its type allows that; the guard fails once the object is freed. */
 static int
 hold_weakly(guard_op *op)
 {
@@ -155,7 +155,7 @@ DEFINE(LEN_EQ)
     return n < 0 ? -1 : n == (Py_ssize_t)op->integer;
 }
 
-/* Keys of a dict with an order of its own, or of any other iterable. */
+/* Keys of a dict subclass, which may have another order, or of any other iterable. */
 static int
 keys_equal_by_iteration(PyObject *object, PyObject *keys)
 {
@@ -262,8 +262,8 @@ class_has(PyTypeObject *type, PyObject *entries)
     return true;
 }
 
-/* What a capture looked up on a class, raw. The names are looked up again only after the class has changed: its version
- * tag, which CPython never uses twice, is that of the last check that passed. */
+/* The raw attributes that a capture looked up on a class. The names are looked up again only if the version tag of the
+ * class differs from that of the last check that passed; CPython never uses a tag twice. */
 DEFINE(CLASS_FINDS)
 {
     PyObject *metaclass = PyTuple_GET_ITEM(op->object, 0), *mro = PyTuple_GET_ITEM(op->object, 1);
@@ -323,7 +323,7 @@ guard_address_place(PyObject **table, size_t size, PyObject *object)
     return &table[place];
 }
 
-/* The parameters of a model are hundreds: a set of their addresses, at most half full. */
+/* A model may have hundreds of parameters, hence a set of their addresses, at most half full. */
 static int
 distinct_by_hash(const guard_op *op, PyObject **registers)
 {

@@ -86,7 +86,7 @@ is_immutable_type(const PyTypeObject *type)
     return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0;
 }
 
-/* The type of an object, and that its slots and attributes are as they were. */
+/* Depend on the type of an object, and on the slots and attributes of that type. */
 static bool
 depend_on_type(stamp_list *list, PyObject *object)
 {
@@ -102,7 +102,7 @@ depend_on_type(stamp_list *list, PyObject *object)
     return true;
 }
 
-/* The outcome of looking `name` up on a class: `*found` is what its MRO has (borrowed), or NULL. */
+/* Depend on the result of looking up `name` on a class; `*found` is that result (borrowed), or NULL. */
 static bool
 depend_on_class_attribute(stamp_list *list, PyTypeObject *type, PyObject *name, PyObject **found)
 {
@@ -126,7 +126,7 @@ depend_on_class_attribute(stamp_list *list, PyTypeObject *type, PyObject *name, 
 }
 
 /* ---- Containers ---- */
-/* A key whose hash and equality are nobody's code. */
+/* A key whose `__hash__` and `__eq__` are CPython's own. */
 bool
 is_plain_key(PyObject *key)
 {
@@ -172,7 +172,7 @@ depend_on_dict(stamp_list *list, PyObject *dict)
     return true;
 }
 
-/* Add stamps for what a dict has under a key; false: there are none, or they change often. */
+/* Add stamps for the value of a key in a dict; false if there are none, or if they change often. */
 static bool
 depend_on_key(stamp_list *list, PyObject *dict, PyObject *key)
 {
@@ -253,7 +253,7 @@ DEPENDENCY(INSTANCE_DICT)
     if (slot == NULL || *slot != registers[op->dst]) {
         return false;
     }
-    stamp_list_add(list, &object->ob_type); /* says where the slot is */
+    stamp_list_add(list, &object->ob_type); /* determines where the slot is */
     stamp_list_add(list, slot);
     return true;
 }
@@ -265,7 +265,7 @@ DEPENDENCY(DICT_GET)
            && PyDict_GetItemWithError(dict, op->object) == registers[op->dst];
 }
 
-/* A tuple does not change, but another one may be at its address, unless the memo holds it as a constant. */
+/* A tuple does not change, but another one may be at its address later, unless the memo holds it as a constant. */
 static void
 depend_on_tuple(stamp_list *list, PyObject *tuple)
 {
@@ -341,7 +341,7 @@ DEPENDENCY(DICT_KEY_AT)
 }
 
 /* ---- Checks ---- */
-DEPENDENCY(SAME_OBJECT) /* depends on the registers alone */
+DEPENDENCY(SAME_OBJECT) /* depends on the registers only */
 {
     return true;
 }

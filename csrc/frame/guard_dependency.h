@@ -13,7 +13,7 @@ typedef struct {
     unsigned char *is_version;        /* of each stamp: the version of a dict, or the value of an attribute */
     const uintptr_t *changing;        /* addresses of versions that are known to change often, ... */
     Py_ssize_t n_changing, n_touched; /* ... and how many of them the last operation depends on */
-    bool failed;                      /* no memory */
+    bool failed;                      /* out of memory */
 } stamp_list;
 
 void stamp_list_free(stamp_list *list);
@@ -23,11 +23,11 @@ Py_ssize_t stamp_list_index(const stamp_list *list, const void *address); /* -1:
 /* Add the version of a dict; false: it has none. */
 bool depend_on_dict(stamp_list *list, PyObject *dict);
 
-/* No key's hash or equality is code of the user's. */
+/* Whether the `__hash__` and `__eq__` of all keys are CPython's own. */
 bool has_plain_keys(PyObject *dict);
 bool is_plain_key(PyObject *key);
 
-/* An immutable value that is equal to nothing but its like. */
+/* Whether a value is immutable and equal only to values of the same type and content. */
 bool is_plain_constant(PyObject *value);
 
 /* Add stamps for what `op` depends on besides its source registers, which are known to hold the same objects. True:

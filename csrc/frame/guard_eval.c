@@ -13,8 +13,8 @@ const op_row op_rows[] = {
 #undef ACCESSOR
 #undef CHECK
 };
-enum { MAX_WAIT = 1024 }; /* full passes between two memos, where they do not last */
-enum { MAX_CHANGES = 3 }; /* of a root that memos may know */
+enum { MAX_WAIT = 1024 }; /* full passes between two memos, if memos are soon invalid */
+enum { MAX_CHANGES = 3 }; /* of a root before memos leave it out */
 
 const char *
 guard_op_operands(op_code code)
@@ -116,7 +116,7 @@ drop_memo(GuardProgram *program)
     }
 }
 
-/* A stamp differs. True: it is the version of a dict that was not known to change; the next memo will allow for it. */
+/* A stamp differs. True if it is the version of a dict that was not known to change; the next memo allows for that. */
 static bool
 learn_change(GuardProgram *program, Py_ssize_t stamp)
 {
@@ -137,8 +137,8 @@ learn_change(GuardProgram *program, Py_ssize_t stamp)
     return true;
 }
 
-/* Another object than the recorded one is at one of its roots, for example because each call has a new argument,
- * maybe at the address of the one before. True: the next memo may leave the root out. */
+/* A root has another object than the recorded one, for example because each call has a new argument, perhaps at the
+ * same address. True if the next memo may leave the root out. */
 static bool
 learn_root(GuardProgram *program, Py_ssize_t differs)
 {
@@ -150,7 +150,7 @@ learn_root(GuardProgram *program, Py_ssize_t differs)
     return true;
 }
 
-/* After a full pass: make a memo, if memos last and the call has the same roots as the one before. */
+/* After a full pass: create a memo, if memos stay valid and the call has the same roots as the previous one. */
 static void
 consider_memo(GuardProgram *program, const call_context *context, PyObject **registers)
 {
@@ -166,7 +166,7 @@ consider_memo(GuardProgram *program, const call_context *context, PyObject **reg
     }
     if (eligible != NULL && program->passes > program->wait) {
         guard_memo *memo = guard_memo_new(program, context, registers, eligible);
-        drop_memo(program); /* another evaluation's, meanwhile */
+        drop_memo(program); /* created by another evaluation in the meantime */
         program->memo = memo;
         program->n_memos += memo != NULL;
         program->passes = 0;
@@ -178,7 +178,7 @@ consider_memo(GuardProgram *program, const call_context *context, PyObject **reg
 Py_ssize_t
 guard_run(GuardProgram *program, const call_context *context, register_file *registers)
 {
-    if (program->cleared) { /* by the garbage collector; somebody's finalizer still holds it */
+    if (program->cleared) { /* by the garbage collector; a finalizer still holds it */
         registers_init(registers, 0);
         return 0;
     }

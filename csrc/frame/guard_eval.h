@@ -8,20 +8,20 @@
 enum { GUARD_PASS = -1, GUARD_ERROR = -2 };
 enum { REGISTERS_ON_STACK = 48 };
 
-/* What the accessors start from: the function called and its fast-local arguments (borrowed). */
+/* The call that accessors read: the function and its arguments as fast locals (borrowed). */
 typedef struct {
     PyFunctionObject *function;
     PyObject *const *locals;
     Py_ssize_t n_locals;
-    cp_frame *frame; /* that of the call, which will not be evaluated; NULL where there is none */
-    bool passing;    /* not a call: what it starts from says nothing of the calls to come */
+    cp_frame *frame; /* the frame of the call, which will not be evaluated; NULL if there is none */
+    bool passing;    /* not a real call: make no memo from it */
 } call_context;
 
 typedef struct guard_op guard_op;
 
 typedef struct {
-    uintptr_t last; /* address of what it gave in the last full pass; only ever compared */
-    int changes;    /* times that a memo was dropped because it gave another object */
+    uintptr_t last; /* address of the object in the last full pass; never dereferenced */
+    int changes;    /* how often a memo was dropped because the object differed */
 } root_history;
 typedef struct guard_memo guard_memo;
 
@@ -33,7 +33,7 @@ typedef struct {
     bool cleared;
     guard_memo *memo;      /* of a call that passed, or NULL */
     root_history *roots; /* of each operation that reads a root */
-    uintptr_t changing[32]; /* addresses of the versions of dicts that changed; only ever compared */
+    uintptr_t changing[32]; /* addresses of the versions of dicts that changed; never dereferenced */
     Py_ssize_t n_changing;
     uint64_t n_memos;
     uint32_t passes, wait; /* full passes since a memo was made, and how many to wait for the next */
@@ -55,7 +55,7 @@ extern PyTypeObject GuardProgram_Type, VersionCell_Type;
 Py_ssize_t guard_run(GuardProgram *program, const call_context *context, register_file *registers);
 void registers_release(register_file *registers);
 
-/* Call `callable` with n registers, `which` of them. NULL with an exception set. */
+/* Call `callable` with the n registers whose numbers are in `which`. NULL with an exception set. */
 PyObject *call_with_registers(PyObject *callable, const int32_t *which, Py_ssize_t n, PyObject *const *registers);
 
 /* Same exact type and equal, as the EQUALS row says: 1, 0, or -1 with an exception set. */

@@ -90,8 +90,8 @@ typedef struct {
     PyObject **registers;
     guard_memo *memo;
     stamp_list stamps;
-    char *stable;    /* of each register: the stamps imply its object */
-    int32_t *places; /* of each register: where it is in the calls that the memo serves, or -1 */
+    char *stable;    /* of each register: whether the stamps determine its object */
+    int32_t *places; /* of each register: its index in the register file of later calls, or -1 */
 } recorder;
 
 /* Re-run the check. Its dependencies are already recorded, so no Python code runs. */
@@ -153,7 +153,7 @@ add_entry(recorder *r, PyObject *dict, PyObject *key, PyObject *value, bool any)
     return true;
 }
 
-/* An operation that reads a dict that changes often: record the entry. False: it must be run at each call. */
+/* For an operation that reads a dict that changes often: record the entry. False: run the operation at each call. */
 static bool
 depend_on_entry(recorder *r, const guard_op *op)
 {
@@ -262,7 +262,7 @@ depend_on_op(recorder *r, const guard_op *op, PyObject *weak)
     return known && (r->stamps.n_touched == 0 || !reads || depend_on_entry(r, op));
 }
 
-/* The place of a register in the calls that the memo serves. */
+/* The index of a register in the register file of later calls. */
 static int32_t
 place_of(recorder *r, int32_t reg)
 {
@@ -275,7 +275,7 @@ place_of(recorder *r, int32_t reg)
     return r->places[reg];
 }
 
-/* DISTINCT over registers of which most are stable, and distinct: a set of those, and the others. */
+/* DISTINCT over registers most of which are stable and known to be distinct: a set of those, and the others. */
 static bool
 split_distinct(recorder *r, const guard_op *op, guard_op *residual)
 {
@@ -412,7 +412,7 @@ trim(guard_memo *memo)
 #undef TRIM
 }
 
-/* Weak references to the roots. Made before anything is recorded: making one may run the garbage collector. */
+/* Create weak references to the roots, before anything is recorded, as this may run the garbage collector. */
 static bool
 refer_weakly(const recorder *r, const char *eligible, PyObject **weak)
 {
@@ -456,7 +456,7 @@ guard_memo_new(GuardProgram *program, const call_context *context, PyObject **re
     stamp_list_free(&r.stamps);
     if (made) {
         trim(r.memo);
-        /* Once more: weak references to entries were made in between, which may have run the garbage collector. */
+        /* Check again: creating weak references to entries may have run the garbage collector. */
         if (guard_memo_check(r.memo, context) == GUARD_PASS) {
             return r.memo;
         }

@@ -27,7 +27,7 @@ typedef struct {
     uint64_t expected;
 } version_stamp;
 
-/* An object that the call itself gives: it must be the one that was recorded, still alive. */
+/* An object that is read from the call itself. It must be the recorded one, and still alive. */
 typedef struct {
     op_code code; /* LOCAL, CLOSURE, FUNC, or, for the function's dicts, GLOBALS and BUILTINS */
     int64_t index;
@@ -44,7 +44,7 @@ typedef struct {
 
 typedef struct {
     PyObject *object; /* borrowed */
-    int32_t place;    /* in the register file of a call that the memo serves */
+    int32_t place;    /* index in the register file of later calls */
 } memo_value;
 
 /* An entry of a dict that changes often. */
@@ -52,7 +52,7 @@ typedef struct {
     Py_ssize_t stamp;                 /* the dict's version */
     PyObject *dict, *key;            /* borrowed: the key is the operation's */
     PyObject *value;                 /* borrowed; NULL: the key must be absent */
-    bool any;                        /* whatever the value */
+    bool any;                        /* any value is accepted */
     PyObject *held;                  /* a weak reference to the value, or the value where it is a constant; or NULL */
 } memo_entry;
 
@@ -71,8 +71,8 @@ struct guard_memo {
     Py_ssize_t *residual_index; /* their indices in the program */
 };
 
-/* A memo of a call that has just passed. `eligible[i]`: operation i reads a root that is worth remembering. NULL
- * without an exception if there is nothing to gain, or no memory. */
+/* A memo of a call that has just passed. `eligible[i]`: operation i reads a root that the memo may include. NULL
+ * without an exception if a memo would save too little, or if there is no memory. */
 guard_memo *guard_memo_new(GuardProgram *program, const call_context *context, PyObject **registers,
                            const char *eligible);
 void guard_memo_release(guard_memo *memo);

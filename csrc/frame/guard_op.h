@@ -30,7 +30,7 @@ struct guard_op {
     int32_t n_registers;
     int32_t *registers;        /* of an 'R' operand */
     int64_t integer, integer2; /* the 'i' operands */
-    PyObject *object;          /* the 'o' operand; NULL where `weak` stands for it */
+    PyObject *object;          /* the 'o' operand; NULL if `weak` refers to it */
     PyObject *weak;            /* weak reference to the object of an identity check */
     struct tensor_expectation *tensor;
     struct relation *relation;
@@ -46,8 +46,8 @@ typedef struct {
     check_function check;
 } op_row;
 
-/* Turn the parsed operands into what the operation runs on (weak references, tensor expectations), and check their
- * types. 0, or -1 with an exception set. */
+/* Convert the parsed operands to the form that the operation uses (weak references, tensor expectations), and check
+ * their types. 0, or -1 with an exception set. */
 int guard_op_prepare(guard_op *op, const op_row *row);
 
 /* The operand letters of an operation. */

@@ -36,7 +36,7 @@ equal_constants(PyObject *Py_UNUSED(module), PyObject *args)
     return same < 0 ? NULL : PyBool_FromLong(same);
 }
 
-/* The function that calls every Python function of which nobody has changed that. */
+/* The vectorcall function that CPython gives every Python function. */
 static vectorcallfunc
 plain_vectorcall(void)
 {

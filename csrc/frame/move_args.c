@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-static _Thread_local moved_args *pending; /* set from the start of a call to that of the frame that it is for */
+static _Thread_local moved_args *pending; /* set from the start of a call until its frame starts */
 
 PyObject *
 move_args_call(moved_args *given, PyObject *const *args, Py_ssize_t n, PyObject *names)
@@ -15,7 +15,7 @@ move_args_call(moved_args *given, PyObject *const *args, Py_ssize_t n, PyObject 
     return result;
 }
 
-/* The frame has references of its own, so nothing dies here. */
+/* The frame has its own references, so no object is freed here. */
 PyObject *
 move_args_take(cp_frame *frame)
 {

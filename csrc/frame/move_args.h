@@ -1,4 +1,4 @@
-/* Calls whose callee is the only one left to hold the arguments: CPython's callers keep theirs until a call returns. */
+/* Calls that move their arguments to the callee. Otherwise CPython's caller holds references until the call returns. */
 #ifndef PYFRAME_MOVE_ARGS_H
 #define PYFRAME_MOVE_ARGS_H
 
@@ -15,7 +15,7 @@ typedef struct {
     bool taken;       /* whether that frame has started */
 } moved_args;
 
-/* Call `given->function`; `n` counts positional arguments.  What was not dropped meanwhile is still the caller's. */
+/* Call `given->function`; `n` counts positional arguments.  The caller still owns what was not dropped. */
 PyObject *move_args_call(moved_args *given, PyObject *const *args, Py_ssize_t n, PyObject *names);
 
 /* For the evaluation hook, with each frame that starts: the exception that it is to raise (borrowed), or NULL. */

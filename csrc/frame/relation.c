@@ -123,7 +123,7 @@ read_int(PyObject *object, int64_t *out)
     return !overflow;
 }
 
-/* As Python divides: rounding towards minus infinity. */
+/* Division as in Python: rounds towards minus infinity. */
 static bool
 divide(int64_t a, int64_t b, int64_t *quotient, int64_t *rest)
 {
@@ -170,7 +170,7 @@ int
 relation_holds(const relation *r, PyObject *const *registers, const int32_t *indices)
 {
     int64_t stack[MOST_DEEP + 1];
-    int64_t *top = stack; /* the last value; the first place is never used */
+    int64_t *top = stack; /* the top of the stack; stack[0] is not used */
     for (const step *s = r->steps; s < r->steps + r->n; s++) {
         if (s->code == OP_CONST) {
             *++top = s->operand;

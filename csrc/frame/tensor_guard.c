@@ -7,7 +7,7 @@ enum { ANY_INT = INT32_MIN };
 #define ANY_SIZE INT64_MIN
 
 struct tensor_expectation {
-    PyTypeObject *type; /* compared by address only: an entry's other guards keep it alive or not at all */
+    PyTypeObject *type; /* only compared by address; not kept alive by this guard */
     uint64_t keys;
     int32_t dtype, device_type, device_index, requires_grad, ndim;
     int8_t check_keys, check_sizes, check_strides;
@@ -149,7 +149,7 @@ tensor_matches(PyObject *object, const tensor_expectation *e)
     if (e->type != NULL && Py_TYPE(object) != e->type) {
         return 0;
     }
-    if (e->check_keys) { /* first: it tells sparse and functional tensors, whose strides cannot be read, apart */
+    if (e->check_keys) { /* first: sparse and functional tensors, whose strides cannot be read, differ in it */
         uint64_t keys;
         if (tv_dispatch_keys(object, &keys) < 0) {
             return -1;

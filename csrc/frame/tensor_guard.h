@@ -12,7 +12,7 @@ void tensor_expectation_free(tensor_expectation *expected);
 /* 1 or 0; -1 with an exception set. */
 int tensor_matches(PyObject *object, const tensor_expectation *expected);
 
-/* The payload that a tensor itself would satisfy. */
+/* The payload that describes a tensor. */
 PyObject *tensor_payload_of(PyObject *tensor);
 
 #endif

@@ -151,7 +151,7 @@ def _checkpoint(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return tx.call(args[0], args[1:], kwargs)
 
 
-_SELECTIVE = object()  # the result of create_selective_checkpoint_contexts, while a context_fn is asked
+_SELECTIVE = object()  # the result of create_selective_checkpoint_contexts while `_is_selective` calls a context_fn
 _context_fns: list[Var] = []  # the context_fn that is being called; one thread at a time traces
 
 
