@@ -43,14 +43,17 @@ from ..options import Options
 from ..vars import wrap as wrapping
 from ..vars.containers.iterator import Call, GeneratorVar, NotRebuilt
 from ..vars.containers.mapping import ObjectKey, key_of
+from ..vars.objects.class_writes import WrittenClassVar
 from ..vars.objects.exceptions import ExceptionVar, as_exception
 from ..vars.objects.functions import BuiltinVar, CellVar, FunctionVar
+from ..vars.objects.instance_dict import FieldsVar
 from ..vars.protocol.base import NotConstant, Raised, Var
 from ..vars.protocol.const import make
 from ..vars.protocol.opaque import OpaqueVar
 from ..vars.stdlib import builtins as _builtins
 from ..vars.stdlib import deferred_logging as logged
 from ..vars.stdlib import rng_guards
+from ..vars.stdlib.random_generators import Draw
 from ..vars.torch_objects import error_on_graph_break, loop_varying
 from ..vars.torch_objects.overrides import Overrides
 from ..vars.tracer import Tracer
@@ -125,9 +128,9 @@ class Trace:
         self.overrides = Overrides(self)
         self.guards = GuardSet()
         self.effects = EffectLog()
-        self.class_writes: dict[type, Any] = {}  # classes that the program changed
+        self.class_writes: dict[type, WrittenClassVar] = {}  # classes that the program changed
         self.class_reads: dict[type, dict[str, Any]] = {}  # class -> name -> raw attribute found
-        self.draws: list[Any] = []  # random numbers drawn at the start of the frame
+        self.draws: list[Draw] = []  # random numbers drawn at the start of the frame
         self.rng_branches: list[rng_guards.RngBranchGuard] = []  # branches on draws, with the outcome assumed
         self.memo: dict[int, Var] = {}
         self.keep_alive: list[Any] = []
@@ -140,7 +143,7 @@ class Trace:
         self.cells: dict[int, CellVar] = {}  # cells that existed before the frame, by id
         self.new_cells: list[CellVar] = []
         self.generators: list[GeneratorVar] = []
-        self.fields_of: dict[int, Any] = {}  # `__dict__` Vars of objects, by the id() of the object's Var
+        self.fields_of: dict[int, FieldsVar] = {}  # `__dict__` Vars of objects, by the id() of the object's Var
         self.rewritten: dict[Source, None] = {}  # sources that the graph writes to
         self.weak_references: list[weakref.ReferenceType[Any]] = []  # weak references that the program uses
         self.deleted_values: list[Var] = []  # values of deleted locals; those objects may have been freed

@@ -18,7 +18,9 @@ from ..options import Options
 from .traced_graph import TracedGraph
 
 if TYPE_CHECKING:
+    from .objects.class_writes import WrittenClassVar
     from .objects.functions import CellVar
+    from .objects.instance_dict import FieldsVar
     from .protocol.base import Var
     from .stdlib.random_generators import Draw
     from .stdlib.rng_guards import RngBranchGuard
@@ -36,6 +38,24 @@ class ResumePoint(Protocol):
         """Whether it runs once per iteration of a loop."""
 
 
+class TracedFrame(Protocol):
+    """A frame that is being traced (``interp.frame.Frame``)."""
+
+    code: types.CodeType
+    globals: dict[str, Any]
+    locals: dict[str, Var]
+    cells: dict[str, CellVar]
+    stack: list[Var]
+    at: int  # ordinal of the current instruction
+
+    @property
+    def file(self) -> str: ...
+
+    def user_line(self) -> UserLine:
+        """The line of the current instruction."""
+        ...
+
+
 class Tracer(Protocol):
     """The running trace of one root frame (inlined calls included)."""
 
@@ -47,12 +67,14 @@ class Tracer(Protocol):
     error_on_break: bool  # whether the program has made breaks errors here
     rng_branches: list[RngBranchGuard]  # branches on random draws, with the outcome assumed
     steps: int  # instructions of the root frame traced so far
-    placeholder_objects: dict[int, tuple[Any, Var]]
+    placeholder_objects: dict[int, tuple[Any, Var]]  # by id: placeholders created while tracing, such as classes
     weak_references: list[weakref.ReferenceType[Any]]  # weak references that the traced program holds
     deleted_values: list[Var]  # values of locals that the program deleted
-    class_writes: dict[type, Any]
+    class_writes: dict[type, WrittenClassVar]  # classes that the traced program changed
     draws: list[Draw]  # draws of random numbers, in program order
-    fields_of: dict[int, Any]  # the FieldsVar of an object, by the id() of its Var
+    fields_of: dict[int, FieldsVar]  # the Var of an object's `__dict__`, by the id() of the object's Var
+    # inner tensors of wrapper subclass instances, by id: their sources, and functions that read them
+    inner_tensors: dict[int, tuple[Source, Callable[[], Var]]]
     rewritten: dict[Source, None]  # sources that the graph overwrites: read before the graph runs
     keep_alive: list[Any]  # objects that the trace knows by their id(), which must not be reused
 
@@ -76,12 +98,12 @@ class Tracer(Protocol):
         ...
 
     @property
-    def frames(self) -> Sequence[Any]:
-        """The ``interp.frame.Frame`` objects being traced, outermost first."""
+    def frames(self) -> Sequence[TracedFrame]:
+        """The frames being traced, outermost first."""
         ...
 
     @property
-    def func(self) -> Any:
+    def func(self) -> Any:  # mypy takes a FunctionType here for a method
         """The function of the root frame."""
 
     @property
@@ -112,8 +134,6 @@ class Tracer(Protocol):
 
     def traced(self, value: Any) -> Var | None:
         """The Var of an object that the trace has already wrapped; else None."""
-
-    inner_tensors: dict[int, tuple[Source, Callable[[], Var]]]
 
     def cell(self, cell: types.CellType, source: Source | None) -> CellVar:
         """The Var of a closure cell; the same cell always gives the same Var within a trace."""

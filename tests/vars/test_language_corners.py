@@ -263,6 +263,33 @@ class Fields:
         return self.count, table["count"]
 
 
+@case()
+def super_after_its_argument_was_deleted():
+    class Deletes:
+        def method(self):
+            del self
+            return super().method()
+
+    try:
+        return Deletes().method()
+    except RuntimeError as error:
+        return str(error)
+
+
+@case()
+def super_before_the_class_exists():
+    try:
+
+        class CalledInItsBody:
+            def method(self):
+                return super().__init__()
+
+            method(1)
+
+    except RuntimeError as error:
+        return str(error)
+
+
 @case(Fields(), {"count": 5})
 def a_dict_that_is_the_fields_of_an_object(plain, table):
     each = Fields()

@@ -339,8 +339,11 @@ def _super(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         if "__class__" not in frame.cells:
             return tx.raise_(RuntimeError, "super(): __class__ cell not found")
         name = frame.code.co_varnames[0]
-        obj = frame.locals.get(name) or frame.cells[name].content
-        args = [frame.cells["__class__"].content, obj]
+        obj = frame.cells[name].content if name in frame.cells else frame.locals.get(name)
+        cls = frame.cells["__class__"].content
+        if obj is None or cls is None:
+            return tx.raise_(RuntimeError, "super(): arg[0] deleted" if obj is None else "super(): empty __class__ cell")
+        args = [cls, obj]
     return SuperVar(args[0].constant(), args[1])
 
 
