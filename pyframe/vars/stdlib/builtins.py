@@ -341,8 +341,10 @@ def _super(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         name = frame.code.co_varnames[0]
         obj = frame.cells[name].content if name in frame.cells else frame.locals.get(name)
         cls = frame.cells["__class__"].content
-        if obj is None or cls is None:
-            return tx.raise_(RuntimeError, "super(): arg[0] deleted" if obj is None else "super(): empty __class__ cell")
+        if obj is None:
+            return tx.raise_(RuntimeError, "super(): arg[0] deleted")
+        if cls is None:
+            return tx.raise_(RuntimeError, "super(): empty __class__ cell")
         args = [cls, obj]
     return SuperVar(args[0].constant(), args[1])
 
