@@ -216,10 +216,5 @@ class TracedGraph(Protocol):
     def forget(self, known: set[fx.Node]) -> None:
         """Remove the operations that are not in `known`. No value of the program may depend on them."""
 
-    @staticmethod
-    def writes(node: fx.Node) -> bool:
-        """Whether an operation wrote to one of its arguments when it ran on fake tensors."""
-        ...
-
     def guard_offset(self, var: Any) -> None:
         """If a tensor shares memory with a graph input, guard that input's storage offset."""
