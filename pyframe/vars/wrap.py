@@ -84,6 +84,7 @@ from .torch_objects import (  # noqa: F401  registers the models of these module
 )
 from .torch_objects.contexts import DeviceVar, wrap_autocast
 from .torch_objects.generators import wrap_generator
+from .torch_objects.nested_compile import wrap_compiled
 from .torch_objects.nnmodule import NNModuleVar
 from .torch_objects.numpy_arrays import wrap_numpy
 from .torch_objects.overrides import DescriptorVar
@@ -319,7 +320,7 @@ def _function(tx: Tracer, value: types.FunctionType, source: Source | None) -> V
     if original is not None:
         tx.guard(source, "ID", value)
         return wrap(tx, original, source and AttrSource(source, "_torchdynamo_orig_callable"))
-    marked = wrap_marked(value, source) or wrap_watcher(value)
+    marked = wrap_marked(value, source) or wrap_watcher(value) or wrap_compiled(value, source)
     if marked is not None:
         tx.guard(source, "ID", value)
         return marked

@@ -581,3 +581,25 @@ def test_a_result_of_torch_compile_that_the_program_keeps():
     kept, x = pyframe.compile(lambda x: (torch.compile(doubled, backend="eager"), x + 1), backend="eager")(X)
     assert kept is not doubled and kept.__name__ == "doubled"
     torch.testing.assert_close(x, X + 1)
+
+
+def test_what_torch_compile_returned_before_is_traced():
+    linear = torch.nn.Linear(2, 2)
+    in_place = torch.nn.Linear(2, 2)
+    in_place.compile(backend="eager")
+    module, function = torch.compile(linear, backend="eager"), torch.compile(doubled, backend="eager")
+
+    class Holder:
+        @torch.compile(backend="eager", fullgraph=True)
+        def method(self, x, scale=1):
+            return x * scale
+
+    holder = Holder()
+
+    def program(x):
+        return module(x) + in_place(x), function(x) + 1, holder.method(x, scale=3), module.weight.sum(), function
+
+    expected = (linear(X) + in_place._call_impl(X), X * 2 + 1, X * 3, linear.weight.sum())
+    *found, kept = pyframe.compile(program, backend="eager", fullgraph=True)(X)
+    torch.testing.assert_close(tuple(found), expected)
+    assert kept is function

@@ -1,14 +1,20 @@
-"""`torch.compile` called inside of a traced function: a call of the result is traced like one of
-the original, and a result that the program keeps is created by the same call after the graph."""
+"""Functions that torch.compile compiled, called in a traced function: the original is traced.
+
+torch's tracer must not run below ours: it would trace the bytecode that ours generates. A call of `torch.compile` in
+the traced function is made after the graph, if the program keeps its result.
+"""
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from ..protocol.base import Var
+from ...core.source import AttrSource, Source
+from ..protocol.base import HeldVar, Var
 from ..protocol.slots import constant_or
 from ..registry import register
 from ..tracer import Tracer
@@ -41,6 +47,31 @@ class CompiledVar(Var):
         cg.load_const(self.compile)
         loads = [*self.args, *self.kwargs.values()]
         cg.call_top(*(lambda arg=arg: cg.load(arg) for arg in loads), names=tuple(self.kwargs))
+
+
+class TorchCompiledVar(HeldVar):
+    """A function that existed before the frame and that torch.compile returned."""
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        return f"{self.source}, compiled by torch.compile"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        original = self.value._torchdynamo_orig_callable
+        source = self.source and AttrSource(self.source, "_torchdynamo_orig_callable")
+        return tx.call(tx.wrap(original, source), args, kwargs)
+
+
+def wrap_compiled(value: types.FunctionType, source: Source | None) -> Var | None:
+    """The Var of a function that torch.compile returned; None for any other."""
+    eval_frame = sys.modules.get("torch._dynamo.eval_frame")  # defines the function
+    if eval_frame is None or value.__globals__ is not vars(eval_frame):
+        return None
+    return TorchCompiledVar(value, source) if hasattr(value, "_torchdynamo_orig_callable") else None
 
 
 @register(torch.compile)
