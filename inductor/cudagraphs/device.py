@@ -56,6 +56,7 @@ class Cuda:
         self.memories: weakref.WeakSet[Any] = weakref.WeakSet()
         self.side = torch.cuda.Stream(index)
         self.pool = torch.cuda.graph_pool_handle()
+        self.graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # those whose scratch memory is in `pool`
         self.last: Any = None  # the stream of the last replay
         self.raw: int | None = None
         self._raw_stream = torch._C._cuda_getCurrentRawStream
@@ -70,6 +71,10 @@ class Cuda:
 
     def capture(self, body: Body, tensors: Sequence[Any]) -> Graph:
         graph = torch.cuda.CUDAGraph()
+        if not self.graphs:
+            self.pool = torch.cuda.graph_pool_handle()  # torch gives a pool up with its last graph
+        generator = torch.cuda.default_generators[self.index]
+        state = generator.clone_state()
         collects = gc.isenabled()
         gc.disable()  # a finalizer could free a graph or an event, which is not allowed during a capture
         try:
@@ -78,15 +83,26 @@ class Cuda:
                 try:
                     body(tensors)
                 except BaseException:
-                    self.pool = torch.cuda.graph_pool_handle()  # the old one may not be usable any more
                     with contextlib.suppress(RuntimeError):  # the capture is invalid already
                         graph.capture_end()
                     raise
                 graph.capture_end()
+        except BaseException:
+            self._abandon_capture(generator, state)
+            raise
         finally:
             if collects:
                 gc.enable()
+        self.graphs.add(graph)
         return graph
+
+    def _abandon_capture(self, generator: torch.Generator, state: torch.Generator) -> None:
+        """Clean up after a capture that failed: where CUDA refuses to end it, torch ends neither the allocations from
+        the pool nor the generator's record of draws."""
+        with contextlib.suppress(RuntimeError):  # it has ended them
+            torch._C._cuda_endAllocateToPool(self.index, self.pool)
+        generator.graphsafe_set_state(state)
+        self.graphs.clear()  # the pool may not be usable any more; its graphs keep it
 
     def enter_stream(self, used: set[int]) -> Any:
         raw = self._raw_stream(self.index)

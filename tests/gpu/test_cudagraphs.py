@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import inductor
 import pyframe
 from inductor.cudagraphs import recorder
 from pyframe import metrics
@@ -529,7 +530,7 @@ def test_host_time_does_not_grow_with_kernels():
 def test_through_torch_compile():
     net = Net().cuda()
     torch._dynamo.reset()
-    f = torch.compile(net, backend="pyframe_inductor", mode="reduce-overhead")
+    f = torch.compile(net, backend=inductor.compile_fx, mode="reduce-overhead")
     with replays(4):
         for _ in range(6):
             x = cuda(16, 64)
