@@ -175,6 +175,9 @@ class Recorder:
 
     def _record(self, inputs: Sequence[Any]) -> Recording | None:
         self.made += 1
+        if "" in self.dtypes:
+            self._stop("the dtype of a result is not known")
+            return None
         try:
             recording = Recording(
                 self.device, self.derived, self.target, inputs, sorted(self.copied), self.handed_out, self.dtypes,

@@ -110,11 +110,11 @@ class Recording:
                 storages = {x.untyped_storage().data_ptr() for x in tensors if isinstance(x, torch.Tensor)}
                 for number, value in enumerate(returned, taken):
                     target = tensors[count + number]
-                    if value.device != target.device:
-                        if not memories[number].seed:
-                            raise NotCapturable("an operator returns a tensor on the CPU")
+                    if memories[number].seed:
                         seeds[number] = value
                         continue
+                    if not isinstance(value, torch.Tensor) or value.device != target.device:
+                        raise NotCapturable("an operator returns a tensor on the CPU, or none")
                     address = value.untyped_storage().data_ptr()
                     if address in storages and value.numel():
                         raise NotCapturable("an operator returns a tensor in the memory of another")

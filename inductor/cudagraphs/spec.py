@@ -61,7 +61,7 @@ Result = Constant | Argument | ArgumentView | Owned
 class Memory:
     """A buffer that leaves the call. `returned`: it is the result of an ATen call. dtype "": only a call shows it.
 
-    `seed`: the result of an attention operator without dropout; a CPU tensor of no meaning may be in its place.
+    `seed`: a 0-d result of an attention operator without dropout, where it is and what it holds has no meaning.
     """
 
     dtype: str
