@@ -45,6 +45,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten.as_strided_scatter.default] = as_strided_scatter
     table[aten.linalg_vector_norm.default] = vector_norm
     table[getattr(aten.random, "from")] = random_from
+    table[aten.std_mean.correction] = _of_floats(std_mean, table.get(aten.std_mean.correction))
     table |= {op: linear for op in LINEAR if op in table} | {op: linear_vec for op in LINEAR_VEC if op in table}
     orders: dict[Any, Callable[..., Sequence[int] | None]] = {aten.select_scatter.default: _as_first}
     orders |= {op: _descending for op in NEAREST} | {op: _as_kernel(op) for op in _OTHER_LAYOUTS}
@@ -192,6 +193,26 @@ def as_strided_scatter(
     for n, step in zip(size, stride):
         position = position.unsqueeze(-1) + torch.arange(n, device=base.device) * step
     return flat.scatter(0, position.reshape(-1), src.reshape(-1)).reshape(base.shape)
+
+
+def std_mean(
+    x: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """aten.std_mean for real numbers. torch's decomposition takes the root of a variance rounded to the dtype of `x`,
+    which is infinite for numbers whose squares exceed its range."""
+    over = list(dim) if dim else list(range(x.dim()))
+    return aten.std.correction(x, dim, correction=correction, keepdim=keepdim), x.mean(over, keepdim)
+
+
+def _of_floats(ours: Callable[..., Any], others: Callable[..., Any] | None) -> Callable[..., Any]:
+    """`ours` for real floating-point tensors, otherwise `others`, or the operator itself."""
+
+    def call(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if x.is_floating_point():
+            return ours(x, *args, **kwargs)
+        return NotImplemented if others is None else others(x, *args, **kwargs)
+
+    return call
 
 
 def vector_norm(

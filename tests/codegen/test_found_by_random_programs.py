@@ -35,7 +35,8 @@ def test_inverse_hyperbolic_functions_of_large_numbers(name):
 
 
 @pytest.mark.parametrize("shape", [(5, 40), (40, 5)])
-@pytest.mark.parametrize("f", [lambda x: x.std(0), lambda x: torch.var_mean(x, 1), lambda x: x.std(-1, correction=0)])
+@pytest.mark.parametrize("f", [lambda x: x.std(0), lambda x: torch.var_mean(x, 1), lambda x: x.std(-1, correction=0),
+                               lambda x: torch.std_mean(x, [0, 1], correction=0)])
 def test_deviation_of_numbers_whose_squares_leave_float32(f, shape):
     want, got = both(f, torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 1e25)
     torch.testing.assert_close(got, want)
