@@ -27,10 +27,12 @@ class Graph(Protocol):
 
 class Device(Protocol):
     """One device and its pool of scratch memory. `lock` is held while a call of the device's recordings is recorded or
-    queued. `memories` are the memories of its recordings, as long as they live."""
+    queued. `memories` are the memories of its recordings, as long as they live. `generation` changes when recordings
+    made before may not be replayed any more."""
 
     lock: threading.Lock
     memories: weakref.WeakSet[Any]
+    generation: int
 
     def current(self) -> contextlib.AbstractContextManager[Any]:
         """Makes the device the current one."""
@@ -54,6 +56,7 @@ class Cuda:
         self.index = index
         self.lock = threading.Lock()
         self.memories: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.generation = 0
         self.side = torch.cuda.Stream(index)
         self.pool = torch.cuda.graph_pool_handle()
         self.graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # those whose scratch memory is in `pool`
@@ -98,10 +101,12 @@ class Cuda:
 
     def _abandon_capture(self, generator: torch.Generator, state: torch.Generator) -> None:
         """Clean up after a capture that failed: where CUDA refuses to end it, torch ends neither the allocations from
-        the pool nor the generator's record of draws."""
+        the pool nor the generator's record of draws. The generator gets a new state, of which earlier recordings do
+        not know, so these are given up."""
         with contextlib.suppress(RuntimeError):  # it has ended them
             torch._C._cuda_endAllocateToPool(self.index, self.pool)
         generator.graphsafe_set_state(state)
+        self.generation += 1
         self.graphs.clear()  # the pool may not be usable any more; its graphs keep it
 
     def enter_stream(self, used: set[int]) -> Any:

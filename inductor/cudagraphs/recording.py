@@ -76,6 +76,7 @@ class Recording:
         copied: Sequence[int], handed_out: Sequence[bool], dtypes: Sequence[str], place: torch.device,
     ) -> None:
         self.device, self.recorded, self.handed_out = device, recorded, tuple(handed_out)
+        self.generation = device.generation
         specs = recorded.spec.inputs
         self.copied = tuple(copied)
         self.statics = [empty_like_spec(specs[i], place) for i in copied]
@@ -137,8 +138,9 @@ class Recording:
         return [k for k, memory in enumerate(self.memories) if self.handed_out[k] and not memory.idle()]
 
     def valid(self) -> bool:
-        """Whether the recorded addresses of the results are those of their memory still."""
-        return not any(memory.moved() for memory in self.memories)
+        """Whether the recorded addresses of the results are those of their memory still, and the device's generator is
+        the one that was recorded."""
+        return self.generation == self.device.generation and not any(memory.moved() for memory in self.memories)
 
     def replay(self, inputs: Sequence[Any]) -> None:
         """Queue the recorded call on the current stream, with gradients disabled."""

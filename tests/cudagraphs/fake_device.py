@@ -36,7 +36,7 @@ def at_address(address, size, stride, dtype):
 
 class FakeDevice:
     def __init__(self):
-        self.lock, self.memories = threading.Lock(), weakref.WeakSet()
+        self.lock, self.memories, self.generation = threading.Lock(), weakref.WeakSet(), 0
         self.captures = self.replays = self.entered = 0
         self.user_captures = False
 

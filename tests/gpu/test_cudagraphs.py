@@ -13,6 +13,7 @@ from torch import nn
 import inductor
 import pyframe
 from inductor.cudagraphs import recorder
+from inductor.cudagraphs.device import device_of
 from pyframe import metrics
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -536,3 +537,25 @@ def test_through_torch_compile():
             x = cuda(16, 64)
             got = torch.autograd.grad(f(x).square().sum(), list(net.parameters()))
             same(got, torch.autograd.grad(net(x).square().sum(), list(net.parameters())), 1e-3)
+
+
+def test_a_capture_that_fails_leaves_generator_and_allocator_usable():
+    net = Net(0.5).cuda()
+    default, f, x = pyframe.compile(net), fast(net), cuda(16, 64)
+    for _ in range(4):
+        f(x)
+    for body in (lambda _: torch.rand(4, device="cuda").sum().item(), lambda _: 1 / 0):
+        with pytest.raises((RuntimeError, ZeroDivisionError)):
+            device_of("cuda:0").capture(body, [])
+        torch.manual_seed(5)
+        want = [default(x) for _ in range(6)]
+        torch.manual_seed(5)
+        for y in want:
+            same(f(x), y)
+        before = torch.cuda.memory_allocated()
+        big = torch.rand(1 << 24, device="cuda")
+        assert torch.cuda.memory_allocated() - before == big.nbytes
+        del big
+        assert torch.cuda.memory_allocated() == before
+    with replays(1):
+        f(x)
