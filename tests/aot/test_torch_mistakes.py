@@ -112,3 +112,20 @@ def test_gradient_of_linear_interpolation_with_sizes_that_vary():
         assert got.stride() == want.stride()
         g = torch.randn_like(want)
         torch.testing.assert_close(torch.autograd.grad(got, x, g), torch.autograd.grad(want, x, g))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("loss", [
+    F.smooth_l1_loss, lambda *args, **options: F.smooth_l1_loss(*args, beta=0.25, **options), F.huber_loss, F.l1_loss,
+    F.mse_loss,
+], ids=["smooth_l1", "smooth_l1 of 1/4", "huber", "l1", "mse"])  # fmt: skip
+def test_gradients_of_losses_of_extreme_values(loss, reduction, dtype):
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([inf, nan, -inf, 1.0, 0.0, 0.25, -0.25, 1e30, 2.0, inf, 3.0], dtype=dtype, requires_grad=True)
+    y = torch.tensor([inf, 1.0, inf, nan, 0.0, 0.0, 0.0, -1e30, -2.0, 1.0, 2.0], dtype=dtype)
+
+    def gradient(x, y):
+        return torch.autograd.grad(loss(x, y, reduction=reduction).sum(), x)[0]
+
+    torch.testing.assert_close(pyframe.compile(gradient)(x, y), gradient(x, y), equal_nan=True)
