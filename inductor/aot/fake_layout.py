@@ -165,7 +165,19 @@ def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) ->
     if not dims or len(shifts) != len(dims) or not all(-x.dim() <= d < x.dim() for d in dims):
         return NotImplemented
     for shift, d in zip(shifts, dims):
-        # one of the two parts is empty; a dynamic size is at least 2
-        whole = bool(shift == 0 or x.shape[d] == 0 or (abs(shift) != 1 and shift % x.shape[d] == 0) or x.shape[d] == 1)
+        size = x.shape[d]
+        whole = any(map(_holds, (shift == 0, size == 0, size == 1)))  # one of the two parts is empty
+        if not whole and not _holds(abs(shift) == 1):  # a dynamic size is at least 2
+            whole = _holds(shift % size == 0)
         x = _like(x, torch.contiguous_format if whole else suggest_memory_format(x))
     return x
+
+
+def _holds(condition: bool | torch.SymBool) -> bool:
+    """Whether a condition holds; False if that depends on data."""
+    if isinstance(condition, bool):
+        return condition
+    # imported here because it imports sympy
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return guard_or_false(condition)

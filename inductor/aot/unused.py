@@ -47,7 +47,7 @@ _SHOW_NONE = frozenset(present(aten, *"""
 """.split()))  # fmt: skip
 # These read only a part of their first tensor operand, or only its size; the other operands are read as a whole.
 _FIRST_IN_PART = frozenset((aten._unsafe_index, aten.copy, aten.embedding, aten.fill, aten.gather, aten.index,
-                            aten.index_select))  # fmt: skip
+                            aten.index_select, aten.select_scatter, aten.slice_scatter))  # fmt: skip
 _CHOOSE = {aten.where: 0, aten.masked_fill: 1}  # the position of the condition
 _SPLIT = frozenset((aten.chunk, aten.split, aten.split_with_sizes, aten.unbind))
 _MAX_NESTED = 20  # depth to which parts of parts are followed

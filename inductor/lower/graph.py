@@ -406,7 +406,7 @@ class GraphLowering:
                 if group is not None:
                     taken = owner.setdefault(memory.buffer.name, group)
                     if taken != group or isinstance(memory.buffer, InputBuffer | ConstantBuffer):
-                        memory = store(self, memory, tuple(arg.meta["val"].stride()))
+                        memory = self.copy_like(memory, arg.meta["val"])
                         owner[memory.buffer.name] = group
                 outs.append(memory)
             elif value is None or isinstance(value, int | Size | Real):
@@ -415,6 +415,19 @@ class GraphLowering:
                 raise Unsupported(f"an output of type {type(value).__name__}")
         _check_shared(outs, groups)
         return outs
+
+    def copy_like(self, value: BufferView, val: torch.Tensor) -> BufferView:
+        """A copy of a value with the strides of `val`, which may leave gaps."""
+        stride = tuple(val.stride())
+        if dense_order(val.shape, stride) is not None:
+            return store(self, value, stride)
+        if not isinstance(val, torch.Tensor):  # a SizedTensor, whose elements may overlap for some sizes
+            raise Unsupported("the memory layout of a result has gaps")
+        if elements_overlap(val):
+            return store(self, value, stride)
+        layout = Layout(value.device, value.dtype, tuple(value.size), stride)
+        order = _outermost_first(layout)
+        return BufferView(self.add_computed(layout, lambda name: store_body(name, layout, value, order)), layout)
 
     def output(self, value: TensorValue, val: torch.Tensor, viewed: bool) -> BufferView:
         """Realizes an output with its strides in eager. With `viewed`, it is returned as a view if it is one."""
