@@ -294,8 +294,9 @@ class GraphLowering:
         if not isinstance(buffer, InputBuffer):
             return None
         if target not in VIEW_OF:
+            # ATen counts writes, but not the program those through x.data
             if buffer.position in self.uncounted or not self.in_loops():
-                return None  # ATen counts the write, which the program has hidden by x.data
+                return None
             self.settle_readers(plan)
             self.call_in_place(in_place_variant(target), base)
             return base
@@ -328,11 +329,9 @@ class GraphLowering:
     def settle_readers(self, plan: InPlace) -> None:
         """Called before a write to an input: computes every value that reads it and is used afterwards, and copies
         views of it."""
-        current, nodes = self.node, list(self.node.graph.nodes)
-        position = {node: k for k, node in enumerate(nodes)}
-        for self.node in earlier_readers(plan, current, nodes):
-            if any(position[user] >= position[current] for user in self.node.users if user is not current):
-                self.env[self.node] = self.settled(self.env[self.node], plan.target)
+        current = self.node
+        for self.node in earlier_readers(plan, current):
+            self.env[self.node] = self.settled(self.env[self.node], plan.target)
         self.node = current
 
     def settled(self, value: Any, target: fx.Node) -> Any:
@@ -419,11 +418,10 @@ class GraphLowering:
     def copy_like(self, value: BufferView, val: torch.Tensor) -> BufferView:
         """A copy of a value with the strides of `val`, which may leave gaps."""
         stride = tuple(val.stride())
-        if dense_order(val.shape, stride) is not None:
-            return store(self, value, stride)
-        if not isinstance(val, torch.Tensor):  # a SizedTensor, whose elements may overlap for some sizes
+        dense = dense_order(val.shape, stride) is not None
+        if not dense and not isinstance(val, torch.Tensor):  # a SizedTensor's elements may overlap for some sizes
             raise Unsupported("the memory layout of a result has gaps")
-        if elements_overlap(val):
+        if dense or elements_overlap(val):
             return store(self, value, stride)
         layout = Layout(value.device, value.dtype, tuple(value.size), stride)
         order = _outermost_first(layout)

@@ -7,7 +7,7 @@ input. Where nothing needs the values of before, each of them writes to the inpu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -21,9 +21,11 @@ from .partial_writes import VIEW_OF, arguments_of_view, is_partial_write
 @dataclass
 class InPlace:
     """The writes to one input. `writes` are the nodes that are done in place; `versions` the nodes whose values are the
-    memory of the input, or of a view of it, at some time: the input, the writes, and the views that they write."""
+    memory of the input, or of a view of it, at some time: the input, the writes, and the views that they write. `order`
+    has the positions of all nodes of the graph."""
 
     target: fx.Node
+    order: dict[fx.Node, int]
     writes: set[fx.Node] = field(default_factory=set)
     versions: set[fx.Node] = field(default_factory=set)
 
@@ -32,18 +34,18 @@ def in_place_writes(graph: fx.Graph) -> dict[fx.Node, InPlace]:
     """For each node that can write to the memory of an input instead of making a new tensor: the writes to that input.
 
     Writes are left out if a node after them reads what the memory held before."""
-    nodes = list(graph.nodes)
-    order = {node: k for k, node in enumerate(nodes)}
     found: dict[fx.Node, InPlace] = {}
-    for copy in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+    copies = graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    order = {node: k for k, node in enumerate(graph.nodes)} if copies else {}
+    for copy in copies:
         target, value = copy.args[0], copy.args[1]
         if not (isinstance(target, fx.Node) and isinstance(value, fx.Node) and target.op == "placeholder"):
             continue
         writes = _chain(value, target)
         if not writes:
             continue
-        plan = InPlace(target, set(writes), {target, *writes, *(node_at(w) for w in writes)})
-        if all(_only_new_values_after(write, plan, order, order[copy]) for write in writes):
+        plan = InPlace(target, order, set(writes), {target, *writes, *(node_at(w) for w in writes)})
+        if all(_only_new_values_after(write, plan, order[copy]) for write in writes):
             found |= dict.fromkeys(writes, plan)
     return found
 
@@ -77,9 +79,9 @@ def _written_view(node: fx.Node) -> fx.Node | None:
     return view if arguments_of_view(view) == arguments_of_view(node) else None
 
 
-def _only_new_values_after(write: fx.Node, plan: InPlace, order: dict[fx.Node, int], end: int) -> bool:
+def _only_new_values_after(write: fx.Node, plan: InPlace, end: int) -> bool:
     """Whether no node between `write` and the final copy (at `end`) uses a value from before, other than the writes."""
-    at = order[write]
+    order, at = plan.order, plan.order[write]
     older = [node for node in plan.versions if order[node] < at]
     return not any(at < order[user] < end for node in older for user in _readers(node, plan.versions))
 
@@ -97,18 +99,15 @@ def _readers(node: fx.Node, versions: set[fx.Node]) -> Iterator[fx.Node]:
                 stack.append(user)
 
 
-def earlier_readers(plan: InPlace, write: fx.Node, nodes: Sequence[fx.Node]) -> list[fx.Node]:
-    """The nodes before `write` that are computed from the input by way of nodes before it, in order."""
-    before = set()
-    for node in nodes:
-        if node is write:
-            break
-        before.add(node)
+def earlier_readers(plan: InPlace, write: fx.Node) -> list[fx.Node]:
+    """The nodes before `write` that are computed from the input by way of nodes before it, and that later nodes use, in
+    order."""
+    order, at = plan.order, plan.order[write]
     reached: set[fx.Node] = set()
-    stack = [node for node in plan.versions if node in before]
+    stack = [node for node in plan.versions if order[node] < at]
     while stack:
         for user in stack.pop().users:
-            if user in before and user not in reached and user not in plan.versions:
+            if order[user] < at and user not in reached and user not in plan.versions:
                 reached.add(user)
                 stack.append(user)
-    return [node for node in nodes if node in reached]
+    return sorted((n for n in reached if any(order[user] > at for user in n.users)), key=order.__getitem__)

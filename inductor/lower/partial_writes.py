@@ -19,6 +19,7 @@ from ..ir.handler import ops
 from ..ir.nodes import BufferView, Pointwise, TensorValue, compute_dtype, dense_order
 from ..ir.size import AnySize, Size
 from ..ir.symbolic import Index
+from .common import drop
 from .registry import Unlowered, lowering
 from .views import first_of_slice, sliced
 
@@ -67,26 +68,14 @@ def arguments_of_view(node: fx.Node) -> tuple[Any, ...]:
 
 def written_view(base: BufferView, node: fx.Node) -> Layout:
     """The layout of the part of `base` that a node of `VIEW_OF` writes."""
-    if node.target is aten.select_scatter.default:
-        dim, position = arguments_of_view(node)
-        dim %= len(base.size)
-        layout = _memory(sliced(base, dim, position % base.size[dim], 1), base)
-        rest = [d for d in range(len(base.size)) if d != dim]
-        return layout.with_view([layout.size[d] for d in rest], [layout.stride[d] for d in rest])
-    dim, start, _, step = arguments_of_view(node)
+    dim, start, *rest = arguments_of_view(node)
     dim %= len(base.size)
-    first = first_of_slice(start, base.size[dim])
-    length = node_at(node, 1).meta["val"].shape[dim]
-    return _memory(sliced(base, dim, first, length, step), base)
-
-
-def _memory(view: TensorValue, base: BufferView) -> Layout:
-    """The layout of a view of `base`, which has one, as `base` is in memory."""
-    if isinstance(view, Pointwise):
-        assert view.view is not None
-        layout = view.view[1](base.layout)
-        assert layout is not None
-        return layout
+    if node.target is aten.select_scatter.default:
+        view = drop(sliced(base, dim, start % base.size[dim], 1), [dim])
+    else:
+        length = node_at(node, 1).meta["val"].shape[dim]
+        view = sliced(base, dim, first_of_slice(start, base.size[dim]), length, step=rest[1])
+    assert isinstance(view, BufferView)  # slices of memory are in memory
     return view.layout
 
 
