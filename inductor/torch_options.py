@@ -41,7 +41,7 @@ ALWAYS: dict[str, tuple[Any, ...]] = {
     "memory_planning": (False, True),
     "pattern_matcher": (True,),
     "prologue_fusion": (False, True),
-    "shape_padding": (False,),
+    "shape_padding": (False, True),
     "split_reductions": (True,),
     "triton.cudagraph_trees": (False, True),
     "triton.cudagraph_support_input_mutation": (True,),

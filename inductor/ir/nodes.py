@@ -68,9 +68,10 @@ class Pointwise:
     """A pointwise computation: `inner_fn(index)` is the element, in the compute dtype of `dtype`.
 
     `reads` and `work` estimate the loads and the arithmetic per element. `stride` are the preferred strides of its
-    memory, if it is realized. If the value is a view, `view` is the value it views and a function from that value's
-    layout to the view's (None if the view has no strided layout). `memory` is set once the value is realized. `depth`
-    is the number of operators between the value and memory.
+    memory, if it is realized; `padded`, if set, are row-major strides with gaps between the rows to use instead. If the
+    value is a view, `view` is the value it views and a function from that value's layout to the view's (None if the
+    view has no strided layout). `memory` is set once the value is realized. `depth` is the number of operators between
+    the value and memory.
     """
 
     device: torch.device
@@ -83,6 +84,7 @@ class Pointwise:
     view: tuple[TensorValue, Callable[[Layout], Layout | None]] | None = None
     memory: BufferView | None = None
     depth: int = 0
+    padded: tuple[int, ...] | None = None
 
     def load(self, index: Sequence[Index]) -> Any:
         """The element in the compute dtype: loaded from memory if the value has been realized, otherwise computed."""
@@ -95,7 +97,11 @@ class Pointwise:
     def realize(self, graph: Allocator) -> BufferView:
         """The value in memory: a strided view of the value that it views if possible, otherwise a new buffer."""
         if self.memory is None:
-            self.memory = self._as_view(graph) or store(graph, self, self.stride)
+            self.memory = self._as_view(graph)
+        if self.memory is None and self.padded is not None:
+            self.memory = store_padded(graph, self, self.padded)
+        if self.memory is None:
+            self.memory = store(graph, self, self.stride)
         return self.memory
 
     def _as_view(self, graph: Allocator) -> BufferView | None:
@@ -131,6 +137,13 @@ def store(graph: Allocator, value: TensorValue, stride: Sequence[int] | None = N
     if order is None or stride is None or 0 in value.size:
         order, stride = list(range(len(value.size))), contiguous_strides(value.size)
     layout = Layout(value.device, value.dtype, tuple(value.size), tuple(stride))
+    return BufferView(graph.add_computed(layout, lambda name: store_body(name, layout, value, order)), layout)
+
+
+def store_padded(graph: Allocator, value: TensorValue, stride: Sequence[int]) -> BufferView:
+    """Copies `value` into a new buffer with row-major strides that may leave gaps between the rows."""
+    layout = Layout(value.device, value.dtype, tuple(value.size), tuple(stride))
+    order = range(len(value.size))
     return BufferView(graph.add_computed(layout, lambda name: store_body(name, layout, value, order)), layout)
 
 

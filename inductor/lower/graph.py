@@ -30,11 +30,21 @@ from ..ir.buffer import (
     MultiOutput,
     View,
 )
-from ..ir.nodes import BufferView, GraphIR, Pointwise, TensorValue, dense_order, store, store_body
+from ..ir.nodes import BufferView, GraphIR, Pointwise, TensorValue, dense_order, store, store_body, store_padded
 from ..ir.real import Real
 from ..ir.size import Size, hint
 from ..ir.sized import SizedTensor
 from ..overlap import elements_overlap
+from .alignment import (
+    LEAST_USES,
+    PRODUCTS,
+    is_aligned_matrix,
+    is_slow_unaligned,
+    padded_operand,
+    padded_result,
+    padded_strides,
+    turned,
+)
 from .common import is_value, used_results
 from .in_place import InPlace, earlier_readers, in_place_writes
 from .partial_writes import VIEW_OF, in_place_variant, written_view
@@ -59,6 +69,7 @@ class GraphLowering:
         self.env: dict[fx.Node, Any] = {}
         self.node: fx.Node = None  # type: ignore[assignment]  # set before any lowering runs
         self.val: Any = None
+        self.aligned: dict[tuple[str, Layout], Buffer] = {}  # copies with aligned rows, by what they are copies of
         self.copying = False  # whether the last call was a write to an input
 
     def fresh(self) -> str:
@@ -173,6 +184,8 @@ class GraphLowering:
             if value.depth > MAX_DEPTH:
                 return value.realize(self)
         if isinstance(value, Pointwise) and value.view is None:
+            if padded_operand(self.node):
+                value.padded = padded_strides(value.size, value.dtype.itemsize)
             if value.reads > MAX_READS or value.work > MAX_WORK:
                 return value.realize(self)
             uses = self.uses(self.node) if uses is None else uses
@@ -194,7 +207,7 @@ class GraphLowering:
         views = target is torch.ops.aten._unsafe_view.default  # a view, although its schema does not declare it
         if views or any(r.alias_info is not None for r in target._schema.returns):
             return self.strided_view()
-        args = tuple(self.operand(a) for a in self.node.args)
+        args = self.matrices() if target in PRODUCTS else tuple(self.operand(a) for a in self.node.args)
         kwargs = {k: self.operand(a) for k, a in self.node.kwargs.items()}
         multi = isinstance(self.val, tuple | list)
         vals = self.val if multi else () if self.val is None else (self.val,)  # an assertion returns nothing
@@ -206,7 +219,7 @@ class GraphLowering:
                 raise Unsupported(f"{target} returns a {type(val).__name__}")
             out_name = f"{name}_{i}" if multi else name
             is_used = is_tensor(val) and i in used
-            outs.append(MultiOutput(out_name, static_layout(val), i) if is_used else None)
+            outs.append(MultiOutput(out_name, self.result_layout(val), i) if is_used else None)
         self.buffers.append(ExternKernel(name, target, args, kwargs, tuple(outs), (self.node,), multi))
         # Numbers that an operator returns depend only on sizes, so the numbers of the fake results are correct.
         values = [
@@ -214,6 +227,44 @@ class GraphLowering:
             for o, v in zip(outs, vals)
         ]
         return tuple(values) if multi else values[0] if values else None
+
+    def result_layout(self, val: Any) -> Layout:
+        """The layout of a result of the current node, an extern kernel: its fake tensor's, or one with padded rows."""
+        layout = static_layout(val)
+        if padded_result(self.node):
+            return replace(layout, stride=padded_strides(layout.size, layout.dtype.itemsize))
+        return layout
+
+    def matrices(self) -> tuple[Any, ...]:
+        """The operands of a product. Those whose rows are not aligned are copied if that makes the product faster."""
+        left, right = node_at(self.node), node_at(self.node, 1)
+        if not is_slow_unaligned((left, right)):
+            return self.operand(left), self.operand(right)
+        uses = right.meta["val"].shape[-1], left.meta["val"].shape[-2]
+        return self.matrix(left, uses[0]), self.matrix(right, uses[1])
+
+    def matrix(self, arg: fx.Node, uses: int) -> Any:
+        """An operand of a product with its rows aligned, if that pays; each element is used `uses` times."""
+        value, stride = self.env[arg], tuple(arg.meta["val"].stride())
+        if isinstance(value, Pointwise) and value.stride is None and dense_order(value.size, stride) is not None:
+            value.stride = stride
+        memory = value.realize(self)
+        if is_aligned_matrix(memory.layout):  # perhaps not the strides of eager, on which a product does not depend
+            return memory.buffer if memory.layout == memory.buffer.layout else View(memory.buffer, memory.layout)
+        across = memory.layout.stride[-1] != 1
+        rows = turned(memory.layout) if across else memory.layout
+        if uses < LEAST_USES or rows.stride[-1] != 1 or any(isinstance(n, Size) for n in rows.stride):
+            return self.operand(arg)
+        copy = self.aligned_copy(BufferView(memory.buffer, rows))
+        return View(copy, turned(copy.layout)) if across else copy
+
+    def aligned_copy(self, rows: BufferView) -> Buffer:
+        """A copy of a matrix with padded rows; there is one for all products that read it."""
+        key = rows.buffer.name, rows.layout
+        if key not in self.aligned:
+            stride = padded_strides(rows.layout.size, rows.layout.dtype.itemsize)
+            self.aligned[key] = store_padded(self, rows, stride).buffer
+        return self.aligned[key]
 
     def operand(self, arg: Any) -> Any:
         """An argument of an extern kernel; tensors are realized with the strides of their fake tensors.
@@ -329,6 +380,7 @@ class GraphLowering:
     def settle_readers(self, plan: InPlace) -> None:
         """Called before a write to an input: computes every value that reads it and is used afterwards, and copies
         views of it."""
+        self.aligned.clear()
         current = self.node
         for self.node in earlier_readers(plan, current):
             self.env[self.node] = self.settled(self.env[self.node], plan.target)
@@ -383,6 +435,7 @@ class GraphLowering:
     def store_into(self, target: InputBuffer, view: Layout, value: TensorValue) -> None:
         """Adds the loops that write `value` to a view of an input, through a temporary if the value reads the input at
         other positions."""
+        self.aligned.clear()
         order = dense_order(view.size, view.stride) or _outermost_first(view)
         body = store_body(target.name, view, value, order)
         written = body.writes[0].index

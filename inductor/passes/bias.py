@@ -1,4 +1,4 @@
-"""Splits `addmm` on the CPU into `mm` and an addition that generated kernels can fuse."""
+"""Splits `addmm` into `mm` and an addition that generated kernels can fuse, where that is faster."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from torch import fx
 
 from ..aot.calls import call
 from ..fx_utils.arguments import node_at
-from ..fx_utils.views import OF_ALL_ELEMENTS, operator_name
-from ..lower.registry import find
+from ..lower.alignment import is_padded, read_by_loops
 from .common import aten
 
 
 def biases_apart(gm: fx.GraphModule) -> None:
     """Rewrites `addmm` as `mm` and an addition if generated kernels read the result and can fuse the addition.
 
-    This saves a pass over memory: ATen copies the bias into every row of the result before it multiplies.
+    On the CPU this saves a pass over memory: ATen copies the bias into every row of the result before it multiplies. On
+    a GPU it is done for results whose rows will be padded, into which cuBLAS does not add a bias.
     """
     for node in gm.graph.find_nodes(op="call_function", target=aten.addmm.default):
         bias, left, right = (node_at(node, k) for k in range(3))
         val = node.meta["val"]
-        if node.kwargs or bias.meta["val"].dim() != 1 or val.device.type != "cpu":
+        if node.kwargs or bias.meta["val"].dim() != 1:
             continue
-        if val.dtype not in (torch.float32, torch.float64) or not _read_by_kernels(node):
+        if not (_fits_cpu(node) if val.device.type == "cpu" else is_padded(node, (left, right))):
             continue
         with gm.graph.inserting_before(node):
             product = call(gm.graph, aten.mm.default, left, right, like=node)
@@ -30,9 +30,5 @@ def biases_apart(gm: fx.GraphModule) -> None:
         gm.graph.erase_node(node)
 
 
-def _read_by_kernels(node: fx.Node) -> bool:
-    """Whether all users of a result, looking through views, are lowered to generated kernels."""
-    return bool(node.users) and all(
-        _read_by_kernels(user) if operator_name(user) in OF_ALL_ELEMENTS else find(user.target) is not None
-        for user in node.users
-    )
+def _fits_cpu(node: fx.Node) -> bool:
+    return node.meta["val"].dtype in (torch.float32, torch.float64) and read_by_loops(node)

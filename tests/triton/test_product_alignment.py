@@ -1,0 +1,102 @@
+"""Products whose rows are not aligned get padded memory on a GPU: which do, and that the results are right."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fake_gpu import GPU, on_gpu
+from op_samples import lowered
+from triton_support import Runner
+
+from inductor.codegen import codegen
+from inductor.ir.buffer import ComputedBuffer, ExternKernel, View
+from inductor.lower import alignment
+from inductor.passes import biases_apart
+from inductor.schedule import schedule
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr(alignment, "LEAST_WORK", 1)
+    monkeypatch.setattr(alignment, "LEAST_USES", 16)
+    monkeypatch.setattr("inductor.lower.graph.LEAST_USES", 16)
+    monkeypatch.setattr(alignment, "LEAST_USES_UNCOPIED", 8)
+
+
+def prepared(gm):
+    biases_apart(on_gpu(gm))
+    return gm
+
+
+def half(*size):
+    return torch.randn(*size).bfloat16()
+
+
+def padded(fn, *args):
+    """The graph, the strides of all operands and results of its products, and a check of the results."""
+    graph = lowered(fn, *args, prepare=prepared)
+    runner = Runner(fn, *args, graph=graph)
+    want = fn(*args)
+    for got, expected in zip(runner.run(*args), want if isinstance(want, tuple) else (want,)):
+        torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2)
+        assert got.stride() == expected.stride()
+    strides = []
+    for node in graph.buffers:
+        if isinstance(node, ExternKernel):
+            for x in (*node.args, *node.outputs):
+                layout = x.layout
+                assert not isinstance(x, View) or x.buffer.layout.device == GPU
+                strides.append(layout.stride)
+    codegen(schedule(graph), graph)  # the plan can be made
+    return graph, strides
+
+
+def test_a_result_with_unaligned_rows_is_padded_and_the_bias_is_added_by_a_kernel():
+    _, strides = padded(lambda x, w, b: F.linear(x, w, b).relu(), half(32, 16), half(50, 16), half(50))
+    assert strides == [(16, 1), (1, 16), (56, 1)]
+
+
+def test_a_result_that_the_graph_returns_is_copied():
+    graph, strides = padded(lambda x, w: F.linear(x, w), half(32, 16), half(50, 16))
+    assert strides[-1] == (56, 1) and len(graph.buffers) == 2
+
+
+def test_a_computed_operand_is_padded_where_it_is_first_stored():
+    def backward(logits, x, w):
+        grad = logits.softmax(-1).bfloat16().view(32, 50)
+        return grad @ w, grad.t() @ x, grad.float().sum(0)
+
+    graph, strides = padded(backward, torch.randn(4, 8, 50), half(32, 16), half(50, 16))
+    assert strides == [(56, 1), (16, 1), (16, 1), (1, 56), (16, 1), (16, 1)]
+    stored = [b for b in graph.buffers if isinstance(b, ComputedBuffer) and b.layout.size[-2:] == (8, 50)]
+    assert len(stored) == 1  # no copy
+
+
+def test_an_input_is_copied_once_if_each_element_is_used_often():
+    def fn(grad, x, w):
+        return grad @ w, grad.t() @ x
+
+    graph, strides = padded(fn, half(32, 50), half(32, 16), half(50, 16))
+    assert strides == [(56, 1), (16, 1), (16, 1), (1, 56), (16, 1), (16, 1)]
+    assert sum(isinstance(b, ComputedBuffer) for b in graph.buffers) == 1
+    _, strides = padded(lambda a, b: a @ b, half(32, 50), half(50, 8))
+    assert strides[0] == (50, 1)
+
+
+def test_batches():
+    def fn(q, k, v):
+        return (q @ k.mT).float().softmax(-1).bfloat16() @ v
+
+    _, strides = padded(fn, half(3, 17, 16), half(3, 17, 16), half(3, 17, 16))
+    assert strides[2] == (17 * 24, 24, 1) and strides[3] == (17 * 24, 24, 1)
+
+
+@pytest.mark.parametrize("n, dtype", [(48, torch.bfloat16), (50, torch.float32)])
+def test_not_padded(n, dtype):
+    _, strides = padded(lambda x, w: F.linear(x, w).relu(), torch.randn(32, 16, dtype=dtype), torch.randn(n, 16, dtype=dtype))
+    assert strides[-1] == (n, 1)
+
+
+def test_small_products_are_not_padded(monkeypatch):
+    monkeypatch.setattr(alignment, "LEAST_WORK", 1 << 29)
+    _, strides = padded(lambda x, w: F.linear(x, w).relu(), half(32, 16), half(50, 16))
+    assert strides[-1] == (50, 1)
