@@ -40,3 +40,22 @@ class FakeDispatch:
 
     def __new__(cls, dispatch: Any, device_op: Any, meta: Any) -> FakeDispatch: ...
     def __call__(self, *args: Any) -> Any: ...
+
+class Recorded:
+    """One recording of a plan, see csrc/runtime/recorded.c."""
+
+    def __new__(
+        cls, graph: Any, used: set[int], addresses: bytes, inference: bool, generation: int,
+        memories: tuple[tuple[Any, Any, bool], ...], copied: tuple[int, ...], targets: list[Any], use_count: Any, /,
+    ) -> Recorded: ...  # fmt: skip
+
+class Replay:
+    """Replays recordings of `target`, and calls `otherwise` where none fits. See csrc/runtime/replay.c."""
+
+    def __new__(
+        cls, target: Any, otherwise: Any, device: Any, count: int, bound: tuple[Any, ...], form: int,
+        mutated: tuple[int, ...], results: tuple[tuple[Any, ...], ...], modes: tuple[Any, ...],
+        functions: tuple[Any, ...], /,
+    ) -> Replay: ...  # fmt: skip
+    def __call__(self, *args: Any) -> Any: ...
+    def take(self, list: list[Any], /) -> Any: ...

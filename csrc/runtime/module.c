@@ -1,6 +1,6 @@
 /* inductor._C: the method table and the Plan type. */
 #include "fake_dispatch.h"
-#include "plan.h"
+#include "replay.h"
 #include "sampler.h"
 
 #include <structmember.h>
@@ -153,7 +153,7 @@ static PyMethodDef plan_methods[] = {
     {NULL},
 };
 
-static PyTypeObject plan_type = {
+PyTypeObject plan_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "inductor._C.Plan",
     .tp_doc = "Plan(inputs, fixed, steps, outputs, kernels, n_buffers, form, mutated, aligned, fallback, written,\n"
@@ -196,7 +196,8 @@ PyInit__C(void)
 {
     PyObject *m = PyModule_Create(&module);
     if (m == NULL || PyModule_AddType(m, &plan_type) < 0 || PyModule_AddType(m, &sampler_type) < 0
-        || PyModule_AddType(m, &fake_dispatch_type) < 0) {
+        || PyModule_AddType(m, &fake_dispatch_type) < 0 || PyModule_AddType(m, &recorded_type) < 0
+        || PyModule_AddType(m, &replay_type) < 0) {
         Py_XDECREF(m);
         return NULL;
     }

@@ -115,12 +115,16 @@ typedef struct plan_torch {
 } plan_torch;
 
 extern plan_torch plan_api;
+extern PyTypeObject plan_type;
 int plan_bind_torch(void);
 
 /* plan_build.c: fill `plan` from the tuples. 0, or -1 with an exception set. */
 int plan_fill(plan_object *plan, PyObject *args);
 void plan_clear(plan_object *plan);
 int plan_traverse_operand(const operand *op, visitproc visit, void *arg);
+
+/* plan_cuda.c: raise what an earlier call left in the status word; 0, or -1 with an exception set. */
+int plan_check_status(const plan_object *plan);
 
 /* plan_cuda.c: resolve a kernel given as (code, name, threads of a block, bytes of shared memory), and one launch of it.
  * 0, or -1 with an exception set. */
@@ -131,7 +135,11 @@ void plan_clear_launch(launch *l);
 PyObject *plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 PyObject *plan_take(PyObject *self, PyObject *list);
 
-/* plan_inputs.c: a METH_FASTCALL method. */
+/* plan_inputs.c.
+ * check_input: check a tensor input against what the plan was compiled for; its address, and the kind of device that it
+ *              is on. 0, or -1 with an exception set.
+ * addresses: a METH_FASTCALL method. */
+int plan_check_input(const plan_object *plan, Py_ssize_t i, PyObject *object, void **data, int32_t *device_type);
 PyObject *plan_addresses(PyObject *self, PyObject *const *args, Py_ssize_t n_args);
 
 #endif

@@ -12,9 +12,8 @@ wrong_input(Py_ssize_t i, const char *what)
     return -1;
 }
 
-/* Check a tensor input against what the plan was compiled for; its address. */
-static int
-check_input(const plan_object *plan, Py_ssize_t i, PyObject *object, void **data)
+int
+plan_check_input(const plan_object *plan, Py_ssize_t i, PyObject *object, void **data, int32_t *device_type)
 {
     const shape *expected = &plan->inputs[i];
     tensor_view view;
@@ -44,6 +43,7 @@ check_input(const plan_object *plan, Py_ssize_t i, PyObject *object, void **data
         return -1;
     }
     *data = view.data;
+    *device_type = view.device_type;
     return 0;
 }
 
@@ -51,7 +51,8 @@ static int
 read_input(run *r, Py_ssize_t i, PyObject *object)
 {
     buffer *b = &r->buffers[i];
-    if (r->plan->inputs[i].dtype != -1 && check_input(r->plan, i, object, &b->data) < 0) {
+    int32_t device_type;
+    if (r->plan->inputs[i].dtype != -1 && plan_check_input(r->plan, i, object, &b->data, &device_type) < 0) {
         return -1;
     } /* else a Python int: nothing to read */
     b->tensor = Py_NewRef(object);
@@ -79,12 +80,13 @@ plan_addresses(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
         PyObject *object = PyTuple_GET_ITEM(args[0], i);
         void *data = NULL;
         int64_t word = 0;
+        int32_t device_type;
         int failed;
         if (plan->inputs[i].dtype == -1) {
             word = PyLong_AsLongLong(object);
             failed = word == -1 && PyErr_Occurred() != NULL;
         } else {
-            failed = check_input(plan, i, object, &data) < 0;
+            failed = plan_check_input(plan, i, object, &data, &device_type) < 0;
             word = (int64_t)(intptr_t)data;
         }
         if (failed) {

@@ -46,11 +46,9 @@ int plan_run_steps(run *r);
 PyObject *plan_collect(run *r);
 
 /* plan_cuda.c. Each is 0 or more, or -1 with an exception set.
- * check_status: raise what an earlier call left in the status word.
  * start: check the status, make the device current and find torch's stream;
  *        `*previous` is for cuda_leave().
  * launches: carry out step `first` and those after it, up to the first that needs the interpreter; its number. */
-int plan_check_status(const plan_object *plan);
 int plan_cuda_start(run *r, void **previous);
 int plan_cuda_arena(run *r);
 Py_ssize_t plan_cuda_launches(run *r, Py_ssize_t first);

@@ -28,11 +28,14 @@ class Graph(Protocol):
 class Device(Protocol):
     """One device and its pool of scratch memory. `lock` is held while a call of the device's recordings is recorded or
     queued. `memories` are the memories of its recordings, as long as they live. `generation` changes when recordings
-    made before may not be replayed any more."""
+    made before may not be replayed any more. `raw` is the stream of the last replay. `capturing_now` is `capturing` for
+    callers that know that the device is the current one."""
 
     lock: threading.Lock
     memories: weakref.WeakSet[Any]
     generation: int
+    raw: int | None
+    capturing_now: Callable[[], bool]
 
     def current(self) -> contextlib.AbstractContextManager[Any]:
         """Makes the device the current one."""
@@ -62,6 +65,7 @@ class Cuda:
         self.graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # those whose scratch memory is in `pool`
         self.last: Any = None  # the stream of the last replay
         self.raw: int | None = None
+        self.capturing_now: Callable[[], bool] = torch._C._cuda_isCurrentStreamCapturing
         self._raw_stream = torch._C._cuda_getCurrentRawStream
 
     def current(self) -> contextlib.AbstractContextManager[Any]:

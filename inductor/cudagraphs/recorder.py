@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from ..extension import _C
 from ..log.stages import count, show
 from ..log.warnings import warn_once
 from ..runtime.plan import Form, make_plan
 from ..runtime.plan_py import written
 from ..runtime.plan_spec import Extern, KernelCall, Launch, PlanSpec
 from .device import Device, device_of
-from .recording import Recording
+from .recording import Recording, encode_results
 from .refusal import NotCapturable, refusal, unused_seeds
 from .spec import Owned, RecordedSpec, recorded_spec
 
@@ -49,7 +50,7 @@ def recorded(
     reason = refusal(spec)
     if reason is None:
         try:
-            return Recorder(device, plan, spec, recorded_spec(spec), kernels, bound, form, refused)
+            return Recorder(device, plan, spec, recorded_spec(spec), kernels, bound, form, refused).replay()
         except NotCapturable as error:
             reason = str(error)
     _report(reason, refused)
@@ -64,7 +65,11 @@ def _report(reason: str, refused: Callable[[str], None]) -> None:
 
 
 class Recorder:
-    """A callable like `plan`, with `take` as a C plan has it. See the package's documentation for what it does."""
+    """A callable like `plan`, with `take` as a C plan has it. See the package's documentation for what it does.
+
+    `replay()` is the callable to use: it replays in C what needs no decision, and calls the Recorder otherwise. It sees
+    only the recordings in `offered`.
+    """
 
     def __init__(
         self, device: Device, plan: Any, spec: PlanSpec, derived: RecordedSpec, kernels: Sequence[Any],
@@ -88,6 +93,24 @@ class Recorder:
         self.last: list[int] = []  # the addresses in the last call without a replay
         self.calls = self.made = 0
         self.stopped = False
+        self.offered: tuple[tuple[Any, ...], bytes] = (), self.skip  # for replays in C, see `replay`
+
+    def replay(self) -> Callable[..., Any]:
+        """The callable for users of the plan."""
+        functions = (
+            self.device.capturing_now, torch.is_inference_mode_enabled, torch._C._storage_Use_Count,
+            torch._foreach_copy_, self.written,
+        )  # fmt: skip
+        form = {"tuple": 0, "list": 1, "single": 2}[self.form]
+        results = encode_results(self.derived.results)
+        return _C.Replay(
+            self.target, self, self.device, self.count, self.bound, form, self.spec.mutated, results,
+            (_function_mode, _dispatch_modes, _transformed), functions,
+        )  # fmt: skip
+
+    def _offer(self) -> None:
+        kept = (recording.for_c for same in self.recordings.values() for recording in same)
+        self.offered = tuple(one for one in kept if one is not None), self.skip
 
     def __call__(self, *args: Any) -> Any:
         if len(args) != self.count or not self._may_replay():
@@ -170,7 +193,9 @@ class Recorder:
             self.recordings.pop(next(iter(self.recordings)))
         made = self._record(inputs)
         if made is not None:
+            made.encode(*key, self.spec.mutated)
             self.recordings[key] = [*same, made]
+        self._offer()
         return made
 
     def _record(self, inputs: Sequence[Any]) -> Recording | None:
@@ -193,6 +218,7 @@ class Recorder:
     def _stop(self, reason: str) -> None:
         self.stopped = True
         self.recordings.clear()
+        self._offer()
         _report(reason, self.refused)
 
     # ---- inputs
@@ -202,7 +228,8 @@ class Recorder:
         return list(struct.unpack(f"{len(inputs)}q", words))
 
     def _skip_bytes(self) -> bytes:
-        return bytes(i in self.copied or i in self.ignored for i in range(len(self.spec.inputs)))
+        """A byte for each input: 1 for one that is copied, 2 for one whose address and contents do not matter."""
+        return bytes(2 if i in self.ignored else int(i in self.copied) for i in range(len(self.spec.inputs)))
 
     def _note_moved(self, inputs: Sequence[Any], known: Sequence[int], addresses: Sequence[int]) -> bool:
         """Decide which inputs are copied from now on; False if these inputs cannot be recorded.
@@ -228,6 +255,7 @@ class Recorder:
             self.copied |= moved
             self.skip = self._skip_bytes()
             self.recordings.clear()
+            self._offer()
         return True
 
     def _is_ours(self, address: int) -> bool:

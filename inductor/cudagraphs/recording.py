@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..dtypes import dtype_of
+from ..extension import _C
 from ..runtime.plan_py import view_of_input
 from ..runtime.plan_spec import InputSpec
 from .device import Device, Graph
@@ -63,6 +64,24 @@ def _copy(x: torch.Tensor) -> torch.Tensor:
     return copy.copy_(x)
 
 
+def encode_results(results: Sequence[Result]) -> tuple[tuple[Any, ...], ...]:
+    """The results of a plan for csrc/runtime/replay.c: (kind, index, value, size, stride, offset, equal), where `equal`
+    is the number of an earlier result that is the same tensor, or -1."""
+    rows: list[tuple[Any, ...]] = []
+    for result in results:
+        match result:
+            case Constant(value):
+                rows.append((0, 0, value, None, None, 0, -1))
+            case Argument(index):
+                rows.append((1, index, None, None, None, 0, -1))
+            case ArgumentView(index, size, stride, offset, tracked):
+                rows.append((2, index, view_of_input if tracked else _reinterpret, size, stride, offset, -1))
+            case Owned(number, size, stride, offset):
+                row = 3, number, None, size, stride, offset, -1
+                rows.append((*row[:-1], rows.index(row)) if row in rows else row)
+    return tuple(rows)
+
+
 class Recording:
     """A call of the plan of `recorded` with inputs at certain addresses, recorded by `device`.
 
@@ -92,7 +111,20 @@ class Recording:
         self.used: set[int] = set()
         self.graph: Graph = device.capture(self._body(plan, len(given)), [*given, *tensors])
         self.memories = [OwnedMemory(x) for x in tensors]
+        self.bases = [self.seeds.get(number, memory.tensor) for number, memory in enumerate(self.memories)]
         device.memories.update(self.memories)
+        self.for_c: Any = None
+
+    def encode(self, addresses: bytes, inference: bool, written: Sequence[int]) -> None:
+        """Make `for_c`, what replays in C need, unless that is more than they can do. To be called before results of
+        the recording are given out."""
+        if any(self.expanded) or not set(self.copied).isdisjoint(written):
+            return
+        memories = tuple(zip(self.memories, self.bases, self.handed_out, strict=True))
+        self.for_c = _C.Recorded(
+            self.graph, self.used, addresses, inference, self.generation, memories, self.copied, self.targets,
+            _use_count,
+        )  # fmt: skip
 
     def _memories(self, dtypes: Sequence[str], place: torch.device) -> list[torch.Tensor]:
         tensors = []
@@ -164,11 +196,9 @@ class Recording:
     def results(self, inputs: Sequence[Any]) -> list[Any]:
         """The results of the call that was replayed last."""
         memories = [
-            memory.tensor if handed_out else _copy(memory.tensor)
-            for memory, handed_out in zip(self.memories, self.handed_out)
+            base if handed_out or number in self.seeds else _copy(base)
+            for number, (base, handed_out) in enumerate(zip(self.bases, self.handed_out))
         ]
-        for number, seed in self.seeds.items():
-            memories[number] = seed
         made: dict[tuple[Any, ...], Any] = {}
         return [self._result(result, inputs, memories, made) for result in self.recorded.results]
 

@@ -39,6 +39,8 @@ class FakeDevice:
         self.lock, self.memories, self.generation = threading.Lock(), weakref.WeakSet(), 0
         self.captures = self.replays = self.entered = 0
         self.user_captures = False
+        self.raw = None
+        self.capturing_now = self.capturing
 
     def current(self):
         return contextlib.nullcontext()
@@ -65,3 +67,5 @@ class FakeDevice:
 
     def enter_stream(self, used):
         self.entered += 1
+        self.raw = 0
+        used.add(0)

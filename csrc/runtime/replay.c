@@ -1,0 +1,640 @@
+/* Replay: a callable in the place of a plan. A call for which a recording fits replays it, all from here; any other call
+ * goes to `otherwise`, the Recorder in inductor/cudagraphs/recorder.py, which can do all of this as well and says why. */
+#include "replay.h"
+#include "cuda_driver.h"
+
+#include <stddef.h>
+#include <string.h>
+
+enum result_kind { REPLAY_CONSTANT, REPLAY_ARGUMENT, REPLAY_ARGUMENT_VIEW, REPLAY_OWNED };
+enum { SKIP_NOTHING, SKIP_COPIED, SKIP_IGNORED }; /* the bytes of `skip` */
+enum { STACK_INPUTS = 256 };
+
+typedef struct replay_result {
+    enum result_kind kind;
+    Py_ssize_t index;   /* of the input, or of the memory */
+    PyObject *value;    /* the constant; of a view of an input, what makes it of (input, size, stride, offset) */
+    PyObject *size, *stride; /* of a view of an input */
+    int64_t offset, ndim, *dims; /* OWNED: ndim sizes, then ndim strides; ndim -1: all of the memory */
+    Py_ssize_t same_as; /* an earlier result that is the same object, or -1 */
+} replay_result;
+
+typedef struct replay_object {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    plan_object *target; /* the recorded plan, which knows what inputs must be like */
+    PyObject *otherwise, *device, *bound;
+    PyObject *offered, *recordings, *skip; /* a tuple of the other two, which are borrowed from it; see refresh() */
+    PyObject *modes;     /* callables; if one returns true, something has to see the operators of the plan */
+    PyObject *capturing, *inference, *use_count, *foreach_copy, *written; /* callables; `written` may be None */
+    PyObject *acquire, *release; /* methods of the device's lock */
+    Py_ssize_t count, n_results, n_mutated;
+    Py_ssize_t n_memories; /* that results are in */
+    enum result_form form;
+    replay_result *results;
+    Py_ssize_t *mutated;
+} replay_object;
+
+/* The state of one call. */
+typedef struct attempt {
+    replay_object *replay;
+    PyObject *const *args;
+    PyObject *recordings, *skip; /* what was offered when the call began */
+    recorded_object *recorded;
+    int64_t *addresses; /* of all inputs, those that are copied included */
+    void *stream;
+} attempt;
+
+static PyObject *
+input_of(const attempt *a, Py_ssize_t i)
+{
+    return i < a->replay->count ? a->args[i] : PyTuple_GET_ITEM(a->replay->bound, i - a->replay->count);
+}
+
+/* What `callable` returns, as 1 or 0; -1 with an exception set. */
+static int
+is_true(PyObject *callable)
+{
+    PyObject *answer = PyObject_CallNoArgs(callable);
+    int result = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    return result;
+}
+
+/* ---- Which recording ---- */
+
+/* The addresses of the inputs. 1; 0 if one of them is not what the plan was compiled for, or is on another device. */
+static int
+read_addresses(attempt *a, int64_t *key)
+{
+    const replay_object *r = a->replay;
+    const char *skip = PyBytes_AS_STRING(a->skip);
+    for (Py_ssize_t i = 0, n = PyBytes_GET_SIZE(a->skip); i < n; i++) {
+        PyObject *object = input_of(a, i);
+        const shape *expected = &r->target->inputs[i];
+        void *data = NULL;
+        if (expected->dtype == -1) {
+            a->addresses[i] = PyLong_AsLongLong(object);
+        } else {
+            int32_t device_type;
+            if (plan_check_input(r->target, i, object, &data, &device_type) == 0 && skip[i] != SKIP_IGNORED
+                && device_type != r->target->device_type) {
+                return 0;
+            }
+            a->addresses[i] = (int64_t)(intptr_t)data;
+        }
+        if (PyErr_Occurred()) {
+            PyErr_Clear();
+            return 0;
+        }
+        key[i] = skip[i] != SKIP_NOTHING ? 0 : a->addresses[i];
+    }
+    return 1;
+}
+
+/* Whether an input that the plan writes shares memory with one that is copied; the other pairs were compared when the
+ * call was recorded. */
+static int
+overlaps(const attempt *a)
+{
+    const replay_object *r = a->replay;
+    for (Py_ssize_t m = 0; m < r->n_mutated; m++) {
+        int64_t start = a->addresses[r->mutated[m]], end = start + r->target->extents[r->mutated[m]];
+        for (Py_ssize_t c = 0; c < a->recorded->n_copied; c++) {
+            Py_ssize_t j = a->recorded->copied[c];
+            if (a->addresses[j] < end && start < a->addresses[j] + r->target->extents[j]) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* Whether the memory of the recording was used on this stream before, and the replay before this one was on it. */
+static int
+known_stream(const attempt *a)
+{
+    PyObject *last = PyObject_GetAttrString(a->replay->device, "raw"), *stream = NULL;
+    int known = 0;
+    if (last != NULL && last != Py_None && PyLong_AsVoidPtr(last) == a->stream) {
+        stream = PyLong_FromVoidPtr(a->stream);
+        known = stream == NULL ? -1 : PySet_Contains(a->recorded->used, stream);
+    }
+    Py_XDECREF(stream);
+    Py_XDECREF(last);
+    return PyErr_Occurred() ? -1 : known;
+}
+
+/* Find the recording that this call can replay. 1, 0 if there is none, or -1 with an exception set. */
+static int
+find(attempt *a, const int64_t *key)
+{
+    const replay_object *r = a->replay;
+    PyObject *generation = PyObject_GetAttrString(r->device, "generation");
+    long long now = generation == NULL ? -1 : PyLong_AsLongLong(generation);
+    Py_XDECREF(generation);
+    int inference = PyErr_Occurred() ? -1 : is_true(r->inference);
+    if (inference < 0) {
+        return -1;
+    }
+    size_t bytes = (size_t)PyBytes_GET_SIZE(a->skip) * sizeof *key;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a->recordings); i++) {
+        recorded_object *one = (recorded_object *)PyTuple_GET_ITEM(a->recordings, i);
+        if (one->generation != now || one->inference != inference || memcmp(one->addresses, key, bytes) != 0) {
+            continue;
+        }
+        int usable = recorded_usable(one, r->use_count);
+        if (usable != 0) {
+            a->recorded = one;
+            return usable < 0 || overlaps(a) ? (usable < 0 ? -1 : 0) : known_stream(a);
+        }
+    }
+    return 0;
+}
+
+/* ---- Results ---- */
+
+/* A copy with the strides of `tensor`, which need not be dense. */
+static PyObject *
+copied(PyObject *tensor)
+{
+    tensor_view v;
+    if (tv_read_meta(tensor, &v) < 0) {
+        return NULL;
+    }
+    PyObject *copy = tv_empty_strided(v.ndim, v.sizes, v.strides, v.dtype, v.device_type, v.device_index);
+    PyObject *done = copy == NULL ? NULL : PyObject_CallMethod(copy, "copy_", "O", tensor);
+    Py_XDECREF(copy);
+    return done;
+}
+
+/* A tensor over the memory of `base`, unrelated to it for autograd. */
+static PyObject *
+part_of(PyObject *base, const replay_result *result)
+{
+    tensor_view v;
+    void *from = tv_aten_handle(base), *handle = NULL;
+    int64_t ndim = result->ndim;
+    const int64_t *sizes = result->dims, *strides = result->dims + (ndim < 0 ? 0 : ndim);
+    if (from == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "this torch has no handles of tensors");
+        return NULL;
+    }
+    if (ndim < 0) {
+        if (tv_read_meta(base, &v) < 0) {
+            return NULL;
+        }
+        ndim = v.ndim, sizes = v.sizes, strides = v.strides;
+    }
+    if (plan_api.reinterpret(from, ndim, sizes, strides, result->offset, &handle) != 0) {
+        PyErr_SetString(PyExc_RuntimeError, "torch could not make a result of a recorded graph");
+        return NULL;
+    }
+    PyObject *tensor = tv_wrap_handle(handle);
+    plan_api.drop(handle);
+    return tensor;
+}
+
+/* A new reference. `copies`: for each memory the copy that results are made of, or NULL. */
+static PyObject *
+make_result(const attempt *a, const replay_result *result, PyObject **copies)
+{
+    switch (result->kind) {
+    case REPLAY_CONSTANT:
+        return Py_NewRef(result->value);
+    case REPLAY_ARGUMENT:
+        return Py_NewRef(input_of(a, result->index));
+    case REPLAY_ARGUMENT_VIEW:
+        return PyObject_CallFunction(result->value, "OOOL", input_of(a, result->index), result->size, result->stride,
+                                     (long long)result->offset);
+    case REPLAY_OWNED:
+        break;
+    }
+    const memory *m = &a->recorded->memories[result->index];
+    if (m->handed_out) {
+        return part_of(m->tensor, result);
+    }
+    if (copies[result->index] == NULL && (copies[result->index] = copied(m->tensor)) == NULL) {
+        return NULL;
+    }
+    return part_of(copies[result->index], result);
+}
+
+static PyObject *
+make_results(const attempt *a)
+{
+    const replay_object *r = a->replay;
+    Py_ssize_t n = r->n_results, n_memories = a->recorded->n_memories;
+    PyObject **copies = PyMem_Calloc((size_t)n_memories + 1, sizeof *copies);
+    PyObject *all = r->form == RESULT_LIST ? PyList_New(n) : PyTuple_New(n);
+    if (copies == NULL || all == NULL) {
+        PyMem_Free(copies);
+        Py_XDECREF(all);
+        return PyErr_NoMemory();
+    }
+    PyObject **items = r->form == RESULT_LIST ? ((PyListObject *)all)->ob_item : ((PyTupleObject *)all)->ob_item;
+    for (Py_ssize_t i = 0; i < n && all != NULL; i++) {
+        const replay_result *result = &r->results[i];
+        items[i] = result->same_as >= 0 ? Py_NewRef(items[result->same_as]) : make_result(a, result, copies);
+        if (items[i] == NULL) {
+            Py_CLEAR(all);
+        }
+    }
+    for (Py_ssize_t i = 0; i < n_memories; i++) {
+        Py_XDECREF(copies[i]);
+    }
+    PyMem_Free(copies);
+    if (all != NULL && r->form == RESULT_SINGLE) {
+        Py_SETREF(all, Py_NewRef(items[0]));
+    }
+    return all;
+}
+
+/* ---- Running ---- */
+static int
+copy_inputs(const attempt *a)
+{
+    const recorded_object *recorded = a->recorded;
+    if (recorded->n_copied == 0) {
+        return 0;
+    }
+    PyObject *sources = PyList_New(recorded->n_copied);
+    for (Py_ssize_t i = 0; sources != NULL && i < recorded->n_copied; i++) {
+        PyList_SET_ITEM(sources, i, Py_NewRef(input_of(a, recorded->copied[i])));
+    }
+    PyObject *args[] = {recorded->targets, sources};
+    PyObject *done = sources == NULL ? NULL : PyObject_Vectorcall(a->replay->foreach_copy, args, 2, NULL);
+    Py_XDECREF(sources);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* Autograd learns of the writes from the tensors' version counters. */
+static int
+report_writes(const attempt *a)
+{
+    const replay_object *r = a->replay;
+    if (r->written == Py_None) {
+        return 0;
+    }
+    PyObject *tensors = PyList_New(r->n_mutated);
+    for (Py_ssize_t m = 0; tensors != NULL && m < r->n_mutated; m++) {
+        PyList_SET_ITEM(tensors, m, Py_NewRef(input_of(a, r->mutated[m])));
+    }
+    PyObject *done = tensors == NULL ? NULL : PyObject_CallOneArg(r->written, tensors);
+    Py_XDECREF(tensors);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+static PyObject *
+run_graph(const attempt *a)
+{
+    static PyObject *name;
+    if (name == NULL && (name = PyUnicode_InternFromString("replay")) == NULL) {
+        return NULL;
+    }
+    bool grad = plan_api.grad_enabled();
+    if (grad) {
+        plan_api.set_grad(false);
+    }
+    int failed = copy_inputs(a) < 0;
+    if (!failed) {
+        PyObject *done = PyObject_CallMethodNoArgs(a->recorded->graph, name);
+        Py_XDECREF(done);
+        failed = done == NULL || report_writes(a) < 0;
+    }
+    if (grad) {
+        plan_api.set_grad(true);
+    }
+    return failed ? NULL : make_results(a);
+}
+
+/* With the device's lock held. NULL without an exception if the call is not for us. */
+static PyObject *
+run_locked(attempt *a)
+{
+    Py_ssize_t n = PyBytes_GET_SIZE(a->skip);
+    int64_t stack[2 * STACK_INPUTS], *heap = NULL;
+    if (n > STACK_INPUTS && (heap = PyMem_Malloc(2 * (size_t)n * sizeof *heap)) == NULL) {
+        return PyErr_NoMemory();
+    }
+    int64_t *key = (heap != NULL ? heap : stack) + n;
+    a->addresses = heap != NULL ? heap : stack;
+    PyObject *result = NULL;
+    if (plan_check_status(a->replay->target) == 0 && read_addresses(a, key) && find(a, key) == 1) {
+        result = run_graph(a);
+    }
+    PyMem_Free(heap);
+    return result;
+}
+
+static PyObject *
+run_exclusive(attempt *a)
+{
+    PyObject *blocking = Py_False;
+    PyObject *got = PyObject_Vectorcall(a->replay->acquire, &blocking, 1, NULL);
+    int locked = got == NULL ? -1 : PyObject_IsTrue(got);
+    Py_XDECREF(got);
+    if (locked <= 0) {
+        return NULL;
+    }
+    PyObject *result = run_locked(a);
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *done = PyObject_CallNoArgs(a->replay->release);
+    if (done == NULL) { /* cannot be: it is held */
+        PyErr_WriteUnraisable(a->replay->release);
+    }
+    Py_XDECREF(done);
+    PyErr_Restore(type, value, trace);
+    return result;
+}
+
+/* The results of a replay; NULL without an exception if `otherwise` has to be called. */
+static PyObject *
+attempt_replay(replay_object *r, PyObject *const *args)
+{
+    attempt a = {.replay = r, .args = args};
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(r->modes); i++) {
+        if (is_true(PyTuple_GET_ITEM(r->modes, i)) != 0) {
+            return NULL;
+        }
+    }
+    if (r->target->context != NULL) {
+        void *current = NULL; /* `otherwise` makes another device current */
+        if (cuda_driver.context_get(&current) != 0 || current != r->target->context) {
+            return NULL;
+        }
+        if (cuda_driver.simulated_stream == NULL
+            && tv_current_stream(TV_CUDA, r->target->device_number, &a.stream) < 0) {
+            return NULL;
+        }
+    }
+    if (is_true(r->capturing) != 0) {
+        return NULL;
+    }
+    a.recordings = r->recordings;
+    a.skip = r->skip;
+    PyObject *offered = Py_NewRef(r->offered); /* what runs here may make the Recorder offer something else */
+    PyObject *result = run_exclusive(&a);
+    Py_DECREF(offered);
+    return result;
+}
+
+/* Take over what the Recorder offers: its recordings, and a byte for each input. */
+static int
+refresh(replay_object *r)
+{
+    PyObject *offered = PyObject_GetAttrString(r->otherwise, "offered");
+    if (offered == NULL || offered == r->offered) {
+        Py_XDECREF(offered);
+        return offered == NULL ? -1 : 0;
+    }
+    PyObject *recordings, *skip;
+    int fits = PyArg_ParseTuple(offered, "O!O!:offered", &PyTuple_Type, &recordings, &PyBytes_Type, &skip);
+    Py_ssize_t n = fits ? PyBytes_GET_SIZE(skip) : 0;
+    if (fits) {
+        fits = n == r->count + PyTuple_GET_SIZE(r->bound) && n <= r->target->n_inputs;
+        for (Py_ssize_t i = 0; fits && i < PyTuple_GET_SIZE(recordings); i++) {
+            PyObject *one = PyTuple_GET_ITEM(recordings, i);
+            fits = Py_TYPE(one) == &recorded_type && ((recorded_object *)one)->n_inputs == n
+                   && ((recorded_object *)one)->n_memories >= r->n_memories;
+        }
+        if (!fits) {
+            PyErr_SetString(PyExc_ValueError, "Replay: recordings of another plan");
+        }
+    }
+    if (!fits) {
+        Py_DECREF(offered);
+        return -1;
+    }
+    r->recordings = recordings;
+    r->skip = skip;
+    Py_XSETREF(r->offered, offered);
+    return 0;
+}
+
+/* A call of the Recorder, by vectorcall or, where `given` is not NULL, of its method take. Its recordings change only in
+ * such calls. */
+static PyObject *
+call_otherwise(replay_object *r, PyObject *const *args, size_t nargsf, PyObject *kwnames, PyObject *given)
+{
+    PyObject *result = given != NULL ? PyObject_CallMethod(r->otherwise, "take", "O", given)
+                                     : PyObject_Vectorcall(r->otherwise, args, nargsf, kwnames);
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    if (refresh(r) < 0) {
+        PyErr_WriteUnraisable(r->otherwise);
+    }
+    PyErr_Restore(type, value, trace);
+    return result;
+}
+
+static PyObject *
+replay_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    replay_object *r = (replay_object *)self;
+    PyObject *result = NULL;
+    Py_INCREF(self);
+    if (r->offered != NULL && PyTuple_GET_SIZE(r->recordings) > 0 && PyVectorcall_NARGS(nargsf) == r->count && kwnames == NULL) {
+        result = attempt_replay(r, args);
+    }
+    if (result == NULL && !PyErr_Occurred()) {
+        result = call_otherwise(r, args, nargsf, kwnames, NULL);
+    }
+    Py_DECREF(self);
+    return result;
+}
+
+PyDoc_STRVAR(take_doc, "take(list): a call with the arguments in `list`, which is empty from then on.");
+
+static PyObject *
+replay_take(PyObject *self, PyObject *given)
+{
+    replay_object *r = (replay_object *)self;
+    PyObject *result = NULL;
+    if (r->offered != NULL && PyTuple_GET_SIZE(r->recordings) > 0 && PyList_Check(given)
+        && PyList_GET_SIZE(given) == r->count) {
+        PyObject *held = PySequence_Tuple(given);
+        if (held == NULL) {
+            return NULL;
+        }
+        result = attempt_replay(r, ((PyTupleObject *)held)->ob_item);
+        if (result != NULL && PyList_SetSlice(given, 0, PyList_GET_SIZE(given), NULL) < 0) {
+            Py_CLEAR(result);
+        }
+        Py_DECREF(held);
+    }
+    return result != NULL || PyErr_Occurred() ? result : call_otherwise(r, NULL, 0, NULL, given);
+}
+
+/* ---- Building ---- */
+static int
+fill_dims(replay_result *result, PyObject *size, PyObject *stride)
+{
+    result->ndim = size == Py_None ? -1 : (int64_t)PyTuple_GET_SIZE(size);
+    if (result->ndim < 0) {
+        return 0;
+    }
+    result->dims = PyMem_Calloc(2 * (size_t)result->ndim + 1, sizeof *result->dims);
+    if (result->dims == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (int64_t d = 0; d < result->ndim; d++) {
+        result->dims[d] = PyLong_AsLongLong(PyTuple_GET_ITEM(size, d));
+        result->dims[result->ndim + d] = PyLong_AsLongLong(PyTuple_GET_ITEM(stride, d));
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* (kind, index, value, size, stride, offset, number of an earlier result or -1) */
+static int
+fill_result(replay_result *result, PyObject *item)
+{
+    int kind;
+    PyObject *value, *size, *stride;
+    long long offset;
+    if (!PyArg_ParseTuple(item, "inOOOLn:result", &kind, &result->index, &value, &size, &stride, &offset,
+                          &result->same_as)) {
+        return -1;
+    }
+    result->kind = (enum result_kind)kind;
+    result->value = Py_NewRef(value);
+    result->size = Py_NewRef(size);
+    result->stride = Py_NewRef(stride);
+    result->offset = offset;
+    return fill_dims(result, size, stride);
+}
+
+static int
+fill_replay(replay_object *r, PyObject *mutated, PyObject *results)
+{
+    PyObject *lock = PyObject_GetAttrString(r->device, "lock");
+    r->acquire = lock == NULL ? NULL : PyObject_GetAttrString(lock, "acquire");
+    r->release = lock == NULL ? NULL : PyObject_GetAttrString(lock, "release");
+    Py_XDECREF(lock);
+    r->mutated = PyMem_Calloc((size_t)PyTuple_GET_SIZE(mutated) + 1, sizeof *r->mutated);
+    r->results = PyMem_Calloc((size_t)PyTuple_GET_SIZE(results) + 1, sizeof *r->results);
+    if (r->acquire == NULL || r->release == NULL || r->mutated == NULL || r->results == NULL) {
+        return PyErr_Occurred() ? -1 : (PyErr_NoMemory(), -1);
+    }
+    for (; r->n_mutated < PyTuple_GET_SIZE(mutated); r->n_mutated++) {
+        r->mutated[r->n_mutated] = PyLong_AsSsize_t(PyTuple_GET_ITEM(mutated, r->n_mutated));
+    }
+    while (r->n_results < PyTuple_GET_SIZE(results) && !PyErr_Occurred()) {
+        replay_result *result = &r->results[r->n_results++];
+        if (fill_result(result, PyTuple_GET_ITEM(results, r->n_results - 1)) < 0) {
+            return -1;
+        }
+        if (result->kind == REPLAY_OWNED && result->index >= r->n_memories) {
+            r->n_memories = result->index + 1;
+        }
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static PyObject *
+replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *target, *otherwise, *device, *bound, *mutated, *results, *modes, *functions[5];
+    Py_ssize_t count;
+    int form;
+    if (!PyArg_ParseTuple(args, "OOOnO!iO!O!O!(OOOOO):Replay", &target, &otherwise, &device, &count, &PyTuple_Type,
+                          &bound, &form, &PyTuple_Type, &mutated, &PyTuple_Type, &results, &PyTuple_Type, &modes,
+                          &functions[0], &functions[1], &functions[2], &functions[3], &functions[4])) {
+        return NULL;
+    }
+    replay_object *r = Py_TYPE(target) == &plan_type ? (replay_object *)type->tp_alloc(type, 0) : NULL;
+    if (r == NULL) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_TypeError, "Replay() takes a Plan");
+        }
+        return NULL;
+    }
+    r->vectorcall = replay_call;
+    r->target = (plan_object *)Py_NewRef(target);
+    r->otherwise = Py_NewRef(otherwise);
+    r->device = Py_NewRef(device);
+    r->bound = Py_NewRef(bound);
+    r->modes = Py_NewRef(modes);
+    r->count = count;
+    r->form = (enum result_form)form;
+    r->capturing = Py_NewRef(functions[0]);
+    r->inference = Py_NewRef(functions[1]);
+    r->use_count = Py_NewRef(functions[2]);
+    r->foreach_copy = Py_NewRef(functions[3]);
+    r->written = Py_NewRef(functions[4]);
+    if (fill_replay(r, mutated, results) < 0) {
+        Py_DECREF(r);
+        return NULL;
+    }
+    return (PyObject *)r;
+}
+
+static int
+replay_traverse(replay_object *r, visitproc visit, void *arg)
+{
+    PyObject *const held[] = {(PyObject *)r->target, r->otherwise, r->device, r->bound, r->offered, r->modes,
+                              r->capturing, r->inference, r->use_count, r->foreach_copy, r->written, r->acquire,
+                              r->release};
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
+        Py_VISIT(held[i]);
+    }
+    for (Py_ssize_t i = 0; i < r->n_results; i++) {
+        Py_VISIT(r->results[i].value);
+    }
+    return 0;
+}
+
+/* The Recorder does not refer to its Replay. What may close a cycle from elsewhere is the function that it calls; the
+ * rest stays valid for a call from a finalizer. */
+static int
+replay_tp_clear(replay_object *r)
+{
+    Py_XSETREF(r->otherwise, Py_NewRef(Py_None));
+    return 0;
+}
+
+static void
+replay_dealloc(replay_object *r)
+{
+    PyObject_GC_UnTrack(r);
+    PyObject *const held[] = {(PyObject *)r->target, r->otherwise, r->device, r->bound, r->offered, r->modes,
+                              r->capturing, r->inference, r->use_count, r->foreach_copy, r->written, r->acquire,
+                              r->release};
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
+        Py_XDECREF(held[i]);
+    }
+    for (Py_ssize_t i = 0; i < r->n_results; i++) {
+        Py_XDECREF(r->results[i].value);
+        Py_XDECREF(r->results[i].size);
+        Py_XDECREF(r->results[i].stride);
+        PyMem_Free(r->results[i].dims);
+    }
+    PyMem_Free(r->results);
+    PyMem_Free(r->mutated);
+    Py_TYPE(r)->tp_free((PyObject *)r);
+}
+
+static PyMethodDef replay_methods[] = {
+    {"take", replay_take, METH_O, take_doc},
+    {NULL},
+};
+
+PyTypeObject replay_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "inductor._C.Replay",
+    .tp_doc = "Replay(target, otherwise, device, count, bound, form, mutated, results, modes, functions): replays the\n"
+              "recordings of the plan `target` that `otherwise.offered` holds; where none fits, calls `otherwise`.",
+    .tp_basicsize = sizeof(replay_object),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_new = replay_new,
+    .tp_traverse = (traverseproc)replay_traverse,
+    .tp_clear = (inquiry)replay_tp_clear,
+    .tp_dealloc = (destructor)replay_dealloc,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(replay_object, vectorcall),
+    .tp_methods = replay_methods,
+};
