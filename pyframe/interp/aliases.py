@@ -2,12 +2,15 @@
 
 Each object has a Var of its own, and a change of one object is recorded in its Var only. If the program changes an
 object, and another source could lead to the same object in a later call, a guard that the two objects differ is added
-at the end of the trace.
+at the end of the trace. The same holds for objects that the program used as keys: whether two of them are one key
+depends on their identity.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import torch
 
 from ..core.source import Source
 from ..errors import Restart
@@ -26,6 +29,7 @@ _CHANGES = ("LIST", "DICT", "SET", "DEQUE", "ATTR")
 
 def guard_aliases(tx: Trace) -> None:
     """Guard that an object that the program changed is not also one that it read from another source."""
+    _guard_keys_distinct(tx)
     changed = {_type_of(e.target) for e in tx.effects if e.kind in _CHANGES} - {None}
     sources: dict[type, list[Source]] = {}
     for var in tx.memo.values() if changed else ():
@@ -37,6 +41,19 @@ def guard_aliases(tx: Trace) -> None:
             tx.guard(None, "DISTINCT", tuple(dict.fromkeys(same_type)))
     if len(tx.effects):
         _guard_dicts_distinct(tx)
+
+
+def _guard_keys_distinct(tx: Trace) -> None:
+    """Guard that objects which were different keys of dicts, or items of sets, are different objects. (Of the tensors
+    of a capture this is always guarded.)"""
+    sources: dict[type, list[Source]] = {}
+    for var in tx.memo.values() if tx.identity_keys else ():
+        kind = _type_of(var) if id(var) in tx.identity_keys else None
+        if kind is not None and var.source is not None and not issubclass(kind, torch.Tensor):
+            sources.setdefault(kind, []).append(var.source)
+    for same_type in sources.values():
+        if len(same_type) > 1:
+            tx.guard(None, "DISTINCT", tuple(dict.fromkeys(same_type)))
 
 
 def _guard_dicts_distinct(tx: Trace) -> None:

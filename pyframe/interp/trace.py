@@ -146,6 +146,7 @@ class Trace:
         self.fields_of: dict[int, FieldsVar] = {}  # `__dict__` Vars of objects, by the id() of the object's Var
         self.rewritten: dict[Source, None] = {}  # sources that the graph writes to
         self.weak_references: list[weakref.ReferenceType[Any]] = []  # weak references that the program uses
+        self.identity_keys: dict[int, Var] = {}  # objects used as keys or set items that compare by identity, by id
         self.deleted_values: list[Var] = []  # values of deleted locals; those objects may have been freed
         self.globals_written: dict[tuple[int, str], Var] = {}
         self.globals_vars: dict[int, GlobalsVar] = {}

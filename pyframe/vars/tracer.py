@@ -70,6 +70,7 @@ class Tracer(Protocol):
     placeholder_objects: dict[int, tuple[Any, Var]]  # by id: placeholders created while tracing, such as classes
     weak_references: list[weakref.ReferenceType[Any]]  # weak references that the traced program holds
     deleted_values: list[Var]  # values of locals that the program deleted
+    identity_keys: dict[int, Var]  # by id(): Vars of objects used as keys or set items that compare by identity
     class_writes: dict[type, WrittenClassVar]  # classes that the traced program changed
     draws: list[Draw]  # draws of random numbers, in program order
     fields_of: dict[int, FieldsVar]  # the Var of an object's `__dict__`, by the id() of the object's Var

@@ -288,7 +288,7 @@ def _set(tx: Tracer, value: Any, source: Source | None) -> Var:
     functions = [each for each in value if isinstance(each, _HASHED_BY_IDENTITY)]
     rest = value.difference(functions) if functions else value
     if not all(isinstance(k, (*EQUAL_TYPES, enum.Enum, torch.dtype, type, type(None))) for k in rest):
-        return _opaque(tx, value, source)
+        return _set_of_objects(tx, value, source)
     tx.guard(source, "TYPE", type(value))
     frozen = frozenset(value)
     tx.guard(source, "PREDICATE", (functools.partial(_same_set, frozen), (), f"=={set(frozen)!r}"))
@@ -296,6 +296,18 @@ def _set(tx: Tracer, value: Any, source: Source | None) -> Var:
         return SetVar(value, source, type(value))
     keys = [key_of(tx, tx.wrap(each, ConstSource.of(each, each.__name__))) for each in functions]
     return SetVar([*rest, *keys], source, type(value))
+
+
+def _set_of_objects(tx: Tracer, value: set[Any] | frozenset[Any], source: Source | None) -> Var:
+    """A set with items that are not constants: each item is guarded by its position in the order of iteration."""
+    tx.guard(source, "TYPE", type(value))
+    tx.guard(source, "LEN", len(value))
+    items = CallSource(source, list, "list") if source else None
+    keys = []
+    for place, item in enumerate(value):
+        var = _key(tx, item, SeqItemSource(items, place) if items else None)
+        keys.append(tx.existing_key(value, var))
+    return SetVar(keys, source, type(value))
 
 
 # Functions compare by identity.

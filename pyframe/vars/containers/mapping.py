@@ -20,6 +20,7 @@ from ..protocol import dunder, slots
 from ..protocol.base import NotConstant, Raised, Var
 from ..protocol.class_reads import lookup
 from ..protocol.const import COMPARE, ConstVar, attribute_of_type, fold, make, maker
+from ..protocol.identity import IdVar
 from ..protocol.text import TextPlaceholder, hash_of
 from ..tracer import Tracer
 from .iterator import ItemsIteratorVar, NotRebuilt, SizedIteratorVar
@@ -90,6 +91,10 @@ def _key_of(tx: Tracer, var: Var) -> Any:
             keys = tuple(_key_of(tx, item) for item in var.items)
             steps = [key.step for key in keys if isinstance(key, ObjectKey) and key.step is not None]
             return ObjectKey(var, tx, hash(keys), max(steps, default=None))
+        if isinstance(var, IdVar):
+            tx.identity_keys[id(var.var)] = var.var
+            if var.var.is_constant():
+                _guard_functions(tx, var.var)
         kind = var.python_type() if hasattr(var, "attrs") else None
         if kind is not None and (lookup(kind, "__hash__") not in _BY_IDENTITY or not _equal_by_identity(kind)):
             return ObjectKey(var, tx, slots.index(tx, hash_of(tx, var)), tx.steps)
@@ -102,6 +107,7 @@ def _key_of(tx: Tracer, var: Var) -> Any:
             var.unsupported(tx, "use as a key")
         if slots.has_type(var, object) and var.python_type().__hash__ is None:
             var.hash_(tx)  # raises
+        tx.identity_keys[id(var)] = var
         return ObjectKey(var, tx)
     if isinstance(value, enum.Enum):
         lookup(type(value), "__hash__")
@@ -110,7 +116,17 @@ def _key_of(tx: Tracer, var: Var) -> Any:
         hash(value)
     except TypeError as error:
         tx.raise_(TypeError, *error.args)
+    _guard_functions(tx, var)
     return value
+
+
+def _guard_functions(tx: Tracer, var: Var) -> None:
+    """Guard the identity of a function that is a key, or part of one: elsewhere functions are guarded by their code."""
+    if isinstance(var, TupleVar):
+        for item in var.items:
+            _guard_functions(tx, item)
+    elif slots.has_type(var, types.FunctionType):
+        tx.guard(var.source, "ID", var.constant())
 
 
 def _equal_by_identity(kind: type) -> bool:

@@ -19,7 +19,7 @@ from ...core.python_compat import LAZY_ANNOTATIONS
 from ...core.source import AttrSource, ConstSource, FuncPartSource, SeqItemSource, Source
 from ..codegen import Codegen
 from ..containers.sequence import TupleVar
-from ..protocol import arity, dunder, result_size_bounds
+from ..protocol import arity, dunder, result_size_bounds, slots
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.const import ConstVar, attribute_of_type, fold, make
 from ..registry import Handler, call_model, is_overridable
@@ -377,9 +377,7 @@ class BoundMethodVar(Var):
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         if not isinstance(other, BoundMethodVar) or op not in ("==", "!="):
             return None
-        same = self.obj is other.obj and (self.fn is other.fn or self.fn.is_constant() and other.fn.is_constant())
-        if same and self.fn is not other.fn:
-            same = self.fn.constant() is other.fn.constant()
+        same = slots.identical(tx, self.obj, other.obj) and slots.identical(tx, self.fn, other.fn)
         return ConstVar(same == (op == "=="))
 
     def truth(self, tx: Tracer) -> bool:

@@ -7,6 +7,7 @@ Opcode handlers and models of builtins call these functions.  They try the opera
 from __future__ import annotations
 
 import operator
+import types
 from typing import Any
 
 from ..tracer import Tracer
@@ -119,6 +120,8 @@ def identical(tx: Tracer, left: Var, right: Var) -> bool:
         a, b = left.constant(), right.constant()
         if isinstance(a, (int, float, str, bytes, complex)) and type(a) is type(b):
             return bool(a == b)
+        if type(a) is types.FunctionType and type(b) is types.FunctionType:
+            _guard_identity(tx, left, right, a is b)
         return a is b
     if left.is_constant() != right.is_constant():
         known, other = (left, right) if left.is_constant() else (right, left)
@@ -130,6 +133,16 @@ def identical(tx: Tracer, left: Var, right: Var) -> bool:
             return True
         tx.guard(None, "DISTINCT", (left.source, right.source))
     return False
+
+
+def _guard_identity(tx: Tracer, left: Var, right: Var, same: bool) -> None:
+    """Guard whether two functions are the same object: functions are guarded by their code."""
+    if left.source is None or right.source is None or left.source == right.source:
+        return
+    if same:
+        tx.guard(left.source, "SAME", right.source)
+    else:
+        tx.guard(None, "DISTINCT", (left.source, right.source))
 
 
 def _contents(left: Var, right: Var) -> Var:
