@@ -58,6 +58,7 @@ _OF_ENTRIES = {
 _RAISE_UNLESS_ASSUMED = {
     "zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "eye", "linspace",
     "new_zeros", "new_ones", "new_empty", "new_full", "split", "split_with_sizes", "repeat_interleave",
+    "narrow", "topk", "pad",
 }  # fmt: skip
 # What operators raise when they are run on fake tensors.
 _FAILURES = (
@@ -326,7 +327,7 @@ class GraphBuilder:
         """Break the graph, or add guards, for what operators read besides the metadata of fake tensors."""
         if label in _FROM_OFFSET and (len(args) > 3 or kwargs.get("storage_offset") is not None):
             self.guard_offset(args[0])
-        if label in ("squeeze", "squeeze_") and any(map(_has_unbacked_size, fake_args)):
+        if label in ("squeeze", "squeeze_") and _squeezes_unbacked(*fake_args, **kwargs):
             self.tx.graph_break("data-dependent-shape", f"{label} of a tensor whose sizes are not known")
         if label in _OF_ENTRIES and any(map(_is_sparse, fake_args[:1])):
             self.tx.graph_break("data-dependent-shape", f"{label} of a sparse tensor that the graph creates")
@@ -388,6 +389,9 @@ def _is_sparse(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.layout not in (torch.strided, torch._mkldnn)  # type: ignore[attr-defined]
 
 
-def _has_unbacked_size(value: Any) -> bool:
-    sizes = value.shape if isinstance(value, torch.Tensor) else ()
+def _squeezes_unbacked(tensor: Any, *dims: Any, **named: Any) -> bool:
+    """Whether `squeeze` with these arguments may remove a dimension whose size is not known while tracing."""
+    sizes: tuple[Any, ...] = tensor.shape if isinstance(tensor, torch.Tensor) else ()
+    if len(dims) == 1 and type(dims[0]) is int and not named and -len(sizes) <= dims[0] < len(sizes):
+        sizes = (sizes[dims[0]],)
     return any(isinstance(size, torch.SymInt) and symbolic.is_unbacked(size) for size in sizes)

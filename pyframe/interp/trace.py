@@ -272,13 +272,13 @@ class Trace:
     def existing_key(self, container: Any, var: Var) -> Any:
         """The key for `var` in a dict that existed before the frame. If hashing or comparing it runs code that cannot
         be evaluated now, restart with the dict opaque."""
-        key = self.speculate(lambda: key_of(self, var))
+        key = self.speculate(lambda: (key_of(self, var),))
         if key is None:
             self.opaque[id(container)] = container
             raise Restart()
-        if isinstance(key, ObjectKey) and key.step is not None:
-            key.step = 0  # no step to break at: if the dict must be rebuilt, the frame runs eagerly
-        return key
+        if isinstance(key[0], ObjectKey) and key[0].step is not None:
+            key[0].step = 0  # no step to break at: if the dict must be rebuilt, the frame runs eagerly
+        return key[0]
 
     def _varying(self, source: Source | None) -> tuple[type, ...]:
         """The types of values from `source` that must not be treated as constants."""

@@ -336,3 +336,59 @@ def test_arrays_while_another_device_is_the_default():
     assert repr(fn(array)) == repr(f(array))
     with torch.device("meta"):
         assert repr(fn(array)) == repr(f(array))
+
+
+class Item:
+    def __init__(self, number):
+        self.number = number
+
+
+A, B, C = Item(1), Item(1), Item(1)
+
+
+def _function(number):
+    def add(value):
+        return value + number
+
+    return add
+
+
+G, H = _function(1), _function(1)  # two functions with the same code
+
+
+def seen_once(items):
+    seen, total = set(), 0
+    for item in items:
+        if item not in seen:
+            seen.add(item)
+            total += item.number
+    return total
+
+
+@pytest.mark.parametrize(
+    ("fn", "calls"),
+    [
+        (lambda d, key: key in d, [({A: 1}, B), ({A: 1}, A)]),
+        (lambda d, key: d.get(key, 5), [({A: 1}, B), ({A: 1}, A)]),
+        (lambda d, key: dict(d).pop(key, 5), [({A: 1}, B), ({A: 1}, A)]),
+        (lambda s, key: key in s, [({A}, B), ({A}, A), ({A, B}, A)]),
+        (lambda items: len(set(items)), [([A, B, C],), ([A, B, A],)]),
+        (lambda items: len({item: 1 for item in items}), [([A, B, C],), ([A, B, A],)]),
+        (lambda items: len({id(item): 1 for item in items}), [([A, B, C],), ([A, B, A],)]),
+        (lambda items: len({(item, 1): 1 for item in items}), [([A, B, C],), ([A, B, A],)]),
+        (seen_once, [([A, B, C],), ([A, B, A],)]),
+        (lambda a, b: {a: 1} == {b: 1}, [(A, B), (A, A)]),
+        (lambda a, b: ({a} == {b}, {a} & {b} == {a}, {a}.isdisjoint({b})), [(A, B), (A, A)]),
+        (lambda a, b: (a is b, a == b, a in [b], (a,) == (b,), {a: 1} == {b: 1}), [(G, H), (G, G), (H, G)]),
+        (lambda a, b: (len({a, b}), len({id(a), id(b)}), len({(a, 1), (b, 1)})), [(H, H), (G, H)]),
+        (lambda items, a: (items.index(a) if a in items else -1, items.count(a)), [([G, H], G), ([H, H], G)]),
+        (lambda a, b: a.__init__ == b.__init__, [(A, B), (A, A)]),
+    ],
+)
+def test_which_keys_are_the_same_object_is_guarded(fn, calls):
+    def program(a, *args):
+        return a + 1, fn(*args)
+
+    run = compiled(program)
+    for args in calls:
+        assert run(x, *args)[1] == fn(*args), args

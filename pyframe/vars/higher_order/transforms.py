@@ -18,6 +18,7 @@ from torch._functorch import eager_transforms, vmap
 from ... import _C
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, SequenceVar, TupleVar
+from ..numbers.symint import is_number
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar
@@ -146,9 +147,32 @@ def _checkpoint(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     options = {name: kwargs.pop(name) for name in list(kwargs) if name in _CHECKPOINT_OPTIONS}
     reentrant = slots.constant_or(options.get("use_reentrant", ConstVar(None)), None)
     selective = "context_fn" not in options or _is_selective(tx, options["context_fn"])
-    if not selective or "debug" in options or (reentrant is not False and torch.is_grad_enabled()):
-        tx.graph_break("unknown-c-function", "torch.utils.checkpoint with use_reentrant, context_fn or debug")
-    return tx.call(args[0], args[1:], kwargs)
+    if not selective or "debug" in options:
+        tx.graph_break("unknown-c-function", "torch.utils.checkpoint with context_fn or debug")
+    if reentrant is False or not torch.is_grad_enabled():
+        return tx.call(args[0], args[1:], kwargs)
+    return _reentrant(tx, args[0], args[1:], kwargs, known=reentrant is True)
+
+
+def _reentrant(tx: Tracer, fn: Var, args: list[Var], kwargs: dict[str, Var], known: bool) -> Var:
+    """A reentrant checkpoint, if a direct call of `fn` records the same gradients: an argument requires a gradient, all
+    tensors that do are arguments of their own, and each result is computed from one."""
+    why = "a reentrant torch.utils.checkpoint"
+    direct = [arg for arg in args if isinstance(arg, TensorVar)]
+    if kwargs or not known or not any(arg.fake.requires_grad for arg in direct):
+        tx.graph_break("unknown-c-function", f"{why} without a tensor argument that requires a gradient")
+    if not all(isinstance(arg, TensorVar) or is_number(arg) or arg.is_constant() for arg in args):
+        tx.graph_break("unknown-c-function", f"{why} with containers as arguments")
+    result = tx.call(fn, args, kwargs)
+    for each in result.items if isinstance(result, TupleVar) else [result]:
+        is_input = any(each is arg for arg in direct)
+        if not isinstance(each, TensorVar) or is_input or each.fake.requires_grad != _differentiable(each.fake):
+            tx.graph_break("unknown-c-function", f"{why} with a result that does not depend on its arguments")
+    return result
+
+
+def _differentiable(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 _SELECTIVE = object()  # the result of create_selective_checkpoint_contexts while `_is_selective` calls a context_fn

@@ -16,7 +16,7 @@ from ..codegen import Codegen
 from ..containers.iterator import ItemsIteratorVar, NotRebuilt
 from ..containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
 from ..numbers.numpy_scalars import NUMPY_NUMBERS
-from ..numbers.symint import is_number, is_unbacked
+from ..numbers.symint import NumberVar, is_number, is_unbacked
 from ..objects.originals import torchs_own
 from ..protocol import dunder
 from ..protocol.base import NotConstant, Var
@@ -79,6 +79,11 @@ _SCALARS = (int, float, complex, *NUMPY_NUMBERS)
 
 def _is(key: Var, *values: Any) -> bool:
     return isinstance(key, ConstVar) and any(key.value is value for value in values)
+
+
+def _is_symbolic(key: Var) -> bool:
+    """Whether a key is an int that is not a constant of the capture."""
+    return isinstance(key, NumberVar) and key.python_type() is int and not key.is_constant()
 
 
 def _moves_view(key: Var) -> bool:
@@ -323,12 +328,13 @@ class TensorVar(Var):
         if tx.overrides.may_override([self, key]):
             return tx.overrides.method("__getitem__", [self, key], {})
         keys = key.items if isinstance(key, TupleVar) else [key]
-        if any(map(is_unbacked, keys)) and all(map(_moves_view, keys)):
+        if any(map(_is_symbolic, keys)) and all(map(_moves_view, keys)):
             return self._viewed(tx, keys)
         return tx.graph.call(operator.getitem, [self, key], {})
 
     def _viewed(self, tx: Tracer, keys: Sequence[Var]) -> Var:
-        """`self[keys]`, one dimension at a time, because torch's indexing does not accept unbacked ints."""
+        """`self[keys]`, one dimension at a time: torch's indexing does not accept unbacked ints, and specializes to the
+        values of other symbolic ints."""
         view: Any = self
         dim, left = 0, self.fake.dim() - sum(not _is(each, None, Ellipsis) for each in keys)
         for each in keys:
@@ -350,6 +356,10 @@ class TensorVar(Var):
             tx.raise_(TypeError, "cannot delete tensor elements")
         if tx.overrides.may_override([self, key, value]):
             tx.overrides.method("__setitem__", [self, key, value], {})
+            return
+        keys = key.items if isinstance(key, TupleVar) else [key]
+        if any(map(_is_symbolic, keys)) and all(map(_moves_view, keys)):
+            tx.graph.call(operator.setitem, [self._viewed(tx, keys), ConstVar(Ellipsis), value], {})
             return
         tx.graph.call(operator.setitem, [self, key, value], {})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -577,3 +578,42 @@ def test_selective_checkpoint(context_fn, backend):
     x = torch.randn(3, 4, requires_grad=True)
     found = torch.autograd.grad(pyframe.compile(loss, fullgraph=True, backend=backend)(x), (x, w))
     torch.testing.assert_close(found, torch.autograd.grad(loss(x), (x, w)))
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_reentrant_checkpoints_are_captured(backend):
+    torch.manual_seed(0)
+    net = nn.Linear(3, 3)
+
+    def two(x, scale, y):
+        return torch.sin(net(x)) * scale, x * y
+
+    def run(x, y):
+        a, b = checkpoint(two, x, 2.0, y, use_reentrant=True)
+        return checkpoint(net, a, use_reentrant=True) * b
+
+    gradients = []
+    for fn in (run, pyframe.compile(run, backend=backend, fullgraph=True)):
+        net.zero_grad()
+        x, y = torch.ones(2, 3).requires_grad_(), torch.full((2, 3), 0.5)
+        fn(x, y).sum().backward()
+        gradients.append([x.grad, y.grad, net.weight.grad, net.bias.grad])
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda net, x: checkpoint(net, x.detach(), use_reentrant=True),  # nothing is recorded
+        lambda net, x: checkpoint(lambda pair: net(pair[0]), (x, x), use_reentrant=True),  # nor through containers
+        lambda net, x: checkpoint(lambda x: (net(x), torch.ones(3)), x, use_reentrant=True)[1],
+        lambda net, x: checkpoint(lambda x: x, x, use_reentrant=True),
+    ],
+)
+def test_reentrant_checkpoints_that_record_something_else(run):
+    net, x = nn.Linear(3, 3), torch.ones(2, 3).requires_grad_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        got, expected = pyframe.compile(run, backend="eager")(net, x), run(net, x)
+    assert got.requires_grad == expected.requires_grad
+    torch.testing.assert_close(got, expected)

@@ -537,3 +537,44 @@ def test_an_operator_that_breaks_leaves_no_size_behind():
 
     i = torch.tensor([0, 3])
     compare(fn, [(torch.ones(3), i), (torch.zeros(3), i)], backend="inductor")
+
+
+# ---- ints as indices ----
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, i: x[i] * 2,
+        lambda x, i: x[i],
+        lambda x, i: x[:, i] + x[i, None, ..., i],
+        lambda x, i: x.select(0, i) + x[i][i],
+        lambda x, i: x.clone().index_fill_(1, torch.tensor([1]), 0.0).mul_(x[i]),
+    ],
+)
+def test_an_index_that_varies_is_one_capture_for_each_sign(fn, backend):
+    calls = [(torch.randn(9, 9), i) for i in (1, 2, 5, 0, 3, -1, -2, 8, -9)]
+    compare(fn, calls, graphs=3, backend=backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_writes_at_an_index_that_varies(backend):
+    def fn(x, i):
+        y = x.clone()
+        y[i] = 0
+        y[:, i] += x[i]
+        y[i, ..., i] = x[0, 0]
+        return y
+
+    compare(fn, [(torch.randn(9, 9), i) for i in (1, 2, 5, 0, 3, -1, -2)], graphs=3, backend=backend)
+
+
+def test_the_last_row_of_a_batch_that_varies():
+    compare(lambda x: x[x.size(0) - 1] * 2, [(torch.randn(n, 3),) for n in (9, 8, 7, 6)], graphs=2)
+
+
+def test_an_index_out_of_range_is_the_error_of_eager():
+    fast = pyframe.compile(lambda x, i: x[i] + 1, backend="eager")
+    for i in (1, 2):
+        fast(torch.randn(4), i)
+    with pytest.raises(IndexError, match="index 7 is out of bounds for dimension 0 with size 4"):
+        fast(torch.randn(4), 7)
