@@ -144,6 +144,14 @@ class Values:
                 self.reductions.append(self.table[key])
         return self.table[key]
 
+    def overwrites_loads(self) -> bool:
+        """Whether there are several stores and one of them writes a buffer that is also loaded. All loads must then come
+        before the first store."""
+        written = {store.buf for store in self.stores}
+        return len(self.stores) > 1 and any(
+            value.op in ("load", "masked_load") and value.attrs[0] in written for value in self.table.values()
+        )
+
     def _member(self, member: Member, stored: set[str]) -> None:
         env = {v: a.substitute(self.renames) for v, a in member.env.items()}
         _Member(self, member.node, env, stored).run(member.node.ops, [], None)

@@ -44,7 +44,7 @@ def fuse(first: Group, second: Group) -> Fuse | WhyNot:
     for outer, inner, env1, env2 in _common_spaces(first, second):
         left = [m.moved(env1) for m in first.members]
         right = [m.moved(env2) for m in second.members]
-        clash = _clash(left, right)
+        clash = _clash(left, right, Group(outer, inner, []))
         if clash is None:
             return Fuse(Group(outer, inner, left + right))
         reason = clash
@@ -119,11 +119,12 @@ def _spans(whole: list[AnySize], fine: list[AnySize]) -> list[list[int]]:
     return spans
 
 
-def _clash(left: list[Member], right: list[Member]) -> str | None:
-    """Why running both sides at the same point would be wrong, or None.
+def _clash(left: list[Member], right: list[Member], space: Group) -> str | None:
+    """Why running both sides at the same point of `space` would be wrong, or None.
 
-    The right side must read a buffer that the left writes at the same index, and must not write a buffer that the left
-    accesses.
+    The right side must read a buffer that the left writes at the same index. It must not write a buffer that the left
+    accesses, unless each point reads there only the element that it writes itself: the kernel then loads before it
+    stores.
     """
     written = {a.buf: a.index for m in left for a in m.writes()}
     for m in right:
@@ -131,8 +132,25 @@ def _clash(left: list[Member], right: list[Member]) -> str | None:
             if access.buf in written and written[access.buf] != access.index:
                 return f"{access.buf} is read at another index than it is written"
     later = {a.buf: a.index for m in right for a in m.writes()}
-    for m in left:
-        for access in m.reads() + m.writes():
-            if access.buf in later:
-                return f"{access.buf} is overwritten in place after it was read"
+    if later.keys() & written.keys():
+        return "a buffer is written twice"
+    read = {(a.buf, a.index) for m in left for a in m.reads() if a.buf in later}
+    if any(index != later[buf] or not space.distinct(index) for buf, index in read):
+        return "a buffer is overwritten in place after it was read"
+    if _overwrites_row(left + right, {name for name, _ in space.inner_vars()}):
+        return "a row may be read again after a part of it was overwritten in place"
     return None
+
+
+def _overwrites_row(members: list[Member], inner: set[str]) -> bool:
+    """Whether elements along the `inner` variables are written after they were read, by the same member or a later one.
+    """
+    read: set[str] = set()
+    written: set[str] = set()
+    for m in members if inner else ():
+        read |= {a.buf for a in m.node.reads} - written
+        now = {a.buf: a.index for a in m.writes()}
+        written |= now.keys()
+        if any(buf in read and index.names() & inner for buf, index in now.items()):
+            return True
+    return False

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..ir.body import Op, walk
 from ..ir.buffer import ComputedBuffer
-from ..ir.size import AnySize, hint, same
+from ..ir.size import AnySize, hint, known, same
 from .index import Affine, Index, from_ir, variable
 
 
@@ -116,6 +116,19 @@ class Group:
     def inner_vars(self) -> list[tuple[str, AnySize]]:
         """The inner variables and their sizes."""
         return [(f"r{i}", s) for i, s in enumerate(self.inner)]
+
+    def distinct(self, index: Index) -> bool:
+        """Whether it is certain that no two points have the same value of `index`, and that the group does not reduce.
+        """
+        sizes = dict(self.outer_vars())
+        if self.reduces or not isinstance(index, Affine) or index.names() - sizes.keys():
+            return False
+        reach: AnySize = 0
+        for name, stride in sorted(index.terms, key=lambda term: hint(term[1])):
+            if not known(stride, ">", reach):
+                return False
+            reach += stride * (sizes[name] - 1)
+        return all(same(size, 1) for name, size in sizes.items() if name not in index.names())
 
     def work(self) -> int:
         """The number of points of the iteration space, computed with hints."""

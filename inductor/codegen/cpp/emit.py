@@ -286,6 +286,12 @@ class Emitter(KernelWriter):
         text = base if same(step, 0) else f"({base} + iota_l() * {self.printer.size(step)})"
         return self.emit(value.kind, True, convert(text, "l", value.kind))
 
+    def prepare(self, store: Store) -> None:
+        """Defines the value and the index of a store before it is written."""
+        vector = self.axes.vector_outer or (store.loop and self.axes.vector is not None)
+        for value in (store.value, *(v for _, v in store.symbols)):
+            self.get(value, vector)
+
     def store(self, store: Store) -> None:
         """Writes a store."""
         p, step = self.pointer_to(store.buf), self.step(store.index)

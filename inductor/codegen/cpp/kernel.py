@@ -179,9 +179,7 @@ class Kernel(Emitter):
             reductions, stores = self._reductions(phase), self._stores(phase)
             if reductions or stores:
                 self._phase(reductions, stores)
-        for store in self.values.stores:
-            if not store.loop:
-                self.store(store)
+        self._store_all([store for store in self.values.stores if not store.loop])
         return self._row_lines
 
     def _choose_spills(self) -> None:
@@ -327,6 +325,12 @@ class Kernel(Emitter):
         with self.loop_scope(tail) as lines:
             for acc in accs.values():
                 acc.update(slot)
-            for store in stores:
-                self.store(store)
+            self._store_all(stores)
         return lines
+
+    def _store_all(self, stores: list[Store]) -> None:
+        if self.values.overwrites_loads():
+            for store in stores:
+                self.prepare(store)
+        for store in stores:
+            self.store(store)

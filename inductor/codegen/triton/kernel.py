@@ -9,7 +9,7 @@ kernels after it combine the parts.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...dtypes import dtype_of
@@ -136,6 +136,14 @@ class _Kernel(Emitter):
             lines.append(f"{letter}mask = {letter}index < {letter}numel")
         return lines + axis.lines(self.printer)
 
+    def load_all(self, stores: Sequence[Store]) -> None:
+        """Writes all loads of these stores, before the first store. Several threads may load an element that one of them
+        overwrites, so they synchronize."""
+        for store in stores:
+            self.get(store.value)
+            self.index(store.index, store.symbols)
+        self.lines.append("tl.debug_barrier()")
+
     def program(self) -> str:
         """The text of this program's number."""
         return "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
@@ -174,6 +182,8 @@ class _Pointwise(_Kernel):
             self.lines += self.place("x", "pid % xblocks * XBLOCK")
             self.lines += self.place("y", "pid // xblocks % yblocks * YBLOCK")
             self.lines += self._fixed("xblocks * yblocks")
+        if self.values.overwrites_loads():
+            self.load_all(self.values.stores)
         for store in self.values.stores:
             self.store(store)
         programs = math.prod(counts.values()) * math.prod(s for _, s in self.axes.fixed)
@@ -351,10 +361,7 @@ class _Reduction(_Kernel):
         stores = sorted(self.work.row_stores, key=lambda s: order[s.value])
         written = {s.buf for s in stores}
         if any(v.op in ("load", "masked_load") and v.attrs[0] in written for v in self.values.table.values()):
-            for store in stores:  # all loads precede the first store
-                self.get(store.value)
-            # Every thread of a row loads a row-level value, but only one stores it, so they must synchronize.
-            self.lines.append("tl.debug_barrier()")
+            self.load_all(stores)
         for store in stores:
             self.store(store, only="(chunk == 0)" if chunked else "")
 
