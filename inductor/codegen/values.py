@@ -145,8 +145,8 @@ class Values:
         return self.table[key]
 
     def overwrites_loads(self) -> bool:
-        """Whether there are several stores and one of them writes a buffer that is also loaded. All loads must then come
-        before the first store."""
+        """Whether there are several stores and one of them writes a buffer that is also loaded. All loads must then
+        come before the first store."""
         written = {store.buf for store in self.stores}
         return len(self.stores) > 1 and any(
             value.op in ("load", "masked_load") and value.attrs[0] in written for value in self.table.values()

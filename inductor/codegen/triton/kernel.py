@@ -137,8 +137,8 @@ class _Kernel(Emitter):
         return lines + axis.lines(self.printer)
 
     def load_all(self, stores: Sequence[Store]) -> None:
-        """Writes all loads of these stores, before the first store. Several threads may load an element that one of them
-        overwrites, so they synchronize."""
+        """Writes all loads of these stores, before the first store. Several threads may load an element that one of
+        them overwrites, so they synchronize."""
         for store in stores:
             self.get(store.value)
             self.index(store.index, store.symbols)
