@@ -52,16 +52,6 @@ _SPARSE: dict[Any, tuple[int, str]] = {
 }  # fmt: skip
 
 
-# Operators whose results autograd records although they have no derivative: their backward raises.
-_NO_DERIVATIVE = {
-    "unique", "unique_consecutive", torch.unique, torch.unique_consecutive, torch.Tensor.unique,
-    torch.Tensor.unique_consecutive, *(getattr(_aten, name) for name in ("_unique", "_unique2", "unique_dim")),
-    *(getattr(_aten, name).default for name in ("_unique", "_unique2", "unique_dim")),
-    _aten.unique_consecutive, _aten.unique_consecutive.default, _aten.unique_dim_consecutive,
-    _aten.unique_dim_consecutive.default,
-}  # fmt: skip
-
-
 def needs_split(gm: fx.GraphModule) -> bool:
     """Whether an operator must run outside of compiled subgraphs, or only a part records gradients."""
     recording = _Recording(gm)
@@ -183,24 +173,6 @@ def _writes(node: fx.Node, tensor: fx.Node) -> bool:
     return bool(node.args) and node.args[0] is tensor and writes_first(node)
 
 
-def _without_derivative(gm: fx.GraphModule) -> set[fx.Node]:
-    """The nodes from which autograd would reach an operator that has no derivative, and raise. A subgraph is one
-    function for autograd, whose backward goes on to all of its inputs, so these nodes and others that record
-    gradients are in different subgraphs."""
-    found: set[fx.Node] = set()
-    for node in gm.graph.nodes:
-        if node.target in _NO_DERIVATIVE or not found.isdisjoint(node.all_input_nodes):
-            value = value_of(node)
-            if not isinstance(value, torch.Tensor) or value.requires_grad:
-                found.add(node)
-    return found
-
-
-def _records(node: fx.Node) -> bool:
-    value = value_of(node)
-    return isinstance(value, torch.Tensor) and value.requires_grad
-
-
 def value_of(node: fx.Node) -> Any:
     """The value of a node as the capture recorded it: a fake tensor or a number."""
     return node.meta.get("val", node.meta.get("example_value"))
@@ -278,7 +250,6 @@ class _Cutter:
         self.pieces = 0
         self.differentiated = _differentiated(gm, ends)
         self.recording = _Recording(gm)
-        self.without_derivative = _without_derivative(gm)
 
     def run(self) -> fx.GraphModule:
         """The outer graph: nodes that run with ATen are copied to it, the others are collected into subgraphs."""
@@ -296,8 +267,6 @@ class _Cutter:
                     self._close()
                 self._copy(node)
             else:
-                if self.without_derivative and self._must_be_apart(node):
-                    self._close()
                 self.open[node] = None
                 if node in self.differentiated:
                     self._close()
@@ -315,13 +284,6 @@ class _Cutter:
             return True
         source = node.args[0] if node.target is operator.getitem else None
         return isinstance(source, fx.Node) and source in self.outside and not isinstance(value_of(source), torch.Tensor)
-
-    def _must_be_apart(self, node: fx.Node) -> bool:
-        """Whether of `node` and an open node one leads autograd to an operator without a derivative, the other not."""
-        if not _records(node):
-            return False
-        raises = node in self.without_derivative
-        return any(_records(other) and (other in self.without_derivative) != raises for other in self.open)
 
     def _is_number(self, node: fx.Node) -> bool:
         """Whether a node computes a number or checks one."""

@@ -21,10 +21,12 @@ from ..eager.operator_errors import run_with_aten
 from .absent_tangents import absent, any_nan
 from .input_fallback import Refused
 from .joint import module_tensors, to_joint
-from .nested import Maker, Nested, watch_hooks
+from .nested import Maker, Nested
 from .partition import partition
 from .rerun import Rerun, added
+from .result_groups import GradientsOf, function_apply, groups_of, per_group
 from .results import Computed, Constant, Input, Result, View
+from .tensor_hooks import watch_hooks
 from .training_spec import Layout, TrainingSpec, describe
 
 Compiled = Callable[..., list[torch.Tensor]]
@@ -84,13 +86,15 @@ def wrap(
     if is_autocast_enabled():
         forward = without_autocast(forward)
     if spec.tangents:
-        # skips part of Function.apply: wrappers of function transforms never get here
         rerun = Rerun(gm, captured.names, spec, captured.count)
-        function = _make_function(spec, forward, backward, rerun)
-        apply = super(torch.autograd.Function, function).apply  # type: ignore[misc]  # not in torch's stubs
+        forward_of, gradients_of = _forward_of(spec, forward, rerun), _gradients_of(spec, backward, rerun)
+        apply = _one_node(forward_of, gradients_of, spec)
         # results require a gradient even if every gradient is undefined, such as that of count_nonzero
         places = {gradient.place for gradient in spec.gradients} or captured.tracked
-        apply = linked(apply, captured.tracked - places)
+        unreached = captured.tracked - places
+        apply = linked(apply, unreached)
+        if (groups := groups_of(spec)) is not None:
+            apply = per_group(apply, forward_of, gradients_of, spec, groups, unreached)
     else:
         apply = _no_gradient(spec, forward)
     eager = run_with_aten(gm)
@@ -253,77 +257,99 @@ def _pick(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     return operator.itemgetter(*indices) if indices else lambda values: ()
 
 
-def _make_function(
-    spec: TrainingSpec, forward: Compiled, backward: Compiled, rerun: Rerun
-) -> type[torch.autograd.Function]:
-    run = _writing(spec, forward)
+def _forward_of(spec: TrainingSpec, forward: Compiled, rerun: Rerun) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """The forward of the graph's autograd node: (ctx, *primals) -> the returned tensors."""
+    run, hold, views, nested, parts = _writing(spec, forward), rerun.hold, spec.views, bool(spec.nested), spec.parts
     inputs, returned = _pick(spec.saved.inputs), _pick(spec.saved.returned)
-    count, differentiable = len(spec.origins), len(spec.tangents)
-    gradients = _Gradients(spec, backward)
-    hold, views, nested, parts = rerun.hold, spec.views, bool(spec.nested), spec.parts
-    separable = rerun.separable
+    count, differentiable, separable = len(spec.origins), len(spec.tangents), rerun.separable
 
-    def gradients_of(ctx: Any, tangents: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
+    def save(ctx: Any, *primals: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.held = hold(primals)
+        if nested:
+            ctx.direct = None
+        if parts:
+            ctx.freed = _NONE
+        outputs = run(*primals)
+        for k in views:  # autograd refuses writes to a view that a custom function returns
+            outputs[k] = outputs[k].detach()
+        if separable:
+            ctx.versions = [x._version for x in returned(outputs)]
+        ctx.save_for_backward(*inputs(primals), *returned(outputs), *outputs[count:])
+        returned_ones = tuple(outputs[:count])
+        ctx.mark_non_differentiable(*returned_ones[differentiable:])
+        ctx.set_materialize_grads(False)
+        return returned_ones
+
+    return save
+
+
+def _gradients_of(spec: TrainingSpec, backward: Compiled, rerun: Rerun) -> GradientsOf:
+    """The backward of the graph's autograd node, see GradientsOf."""
+    gradients, parts, nested = _Gradients(spec, backward), spec.parts, bool(spec.nested)
+
+    def freed_by_others(ctx: Any, tangents: Sequence[torch.Tensor | None]) -> bool:
+        """Whether backward passes through other parts of the graph, and only those, have freed the saved tensors."""
+        return bool(parts and ctx.freed) and ctx.freed.isdisjoint(_parts_of(parts, tangents))
+
+    def found(ctx: Any, tangents: Sequence[torch.Tensor | None], last: bool) -> tuple[torch.Tensor | None, ...]:
         if torch.is_grad_enabled() or not _PLAIN.issuperset(map(type, tangents)):
-            return rerun(ctx, tangents[:differentiable])
+            return rerun(ctx, tangents, check=not freed_by_others(ctx, tangents))
         if any(x is not None and x.layout is not _STRIDED for x in tangents) and rerun.can_run(ctx):
-            return rerun(ctx, tangents[:differentiable])  # the gradients of inputs may be sparse, too
-        partial = rerun.partial and any(x is None for x in tangents[:differentiable])
-        if partial and absent(spec.not_zero, tangents[:differentiable]):
+            return rerun(ctx, tangents)  # the gradients of inputs may be sparse, too
+        partial = rerun.partial and any(x is None for x in tangents)
+        if partial and absent(spec.not_zero, tangents):
             what = "a backward of some results, where an autograd.Function belongs to the others,"
-            return rerun(ctx, tangents[:differentiable], what=what)
+            return rerun(ctx, tangents, what=what)
         try:
             given = list(ctx.saved_tensors)
         except RuntimeError:  # freed, or written since; eager raises an error too if it needs the tensor
-            if rerun.spared(ctx, tangents[:differentiable]):
-                return rerun(ctx, tangents[:differentiable], check=False)
-            # freed by the backward pass of another part of the graph; if there was none, a saved tensor was written
-            if parts and ctx.freed and ctx.freed.isdisjoint(_parts_of(parts, tangents)) and rerun.can_run(ctx):
-                return rerun(ctx, tangents[:differentiable], check=False)
+            if rerun.spared(ctx, tangents):
+                return rerun(ctx, tangents, check=False)
+            if freed_by_others(ctx, tangents) and rerun.can_run(ctx):
+                return rerun(ctx, tangents, check=False)
             raise
-        if parts and not _keeps_graph():
-            ctx.freed = ctx.freed.union(_parts_of(parts, tangents))
-        ctx.maybe_clear_saved_tensors()  # frees each saved tensor after its last use, unless the graph is retained
+        if last:
+            if parts and not _keeps_graph():
+                ctx.freed = ctx.freed.union(_parts_of(parts, tangents))
+            ctx.maybe_clear_saved_tensors()  # frees each saved tensor after its last use, unless the graph is retained
         try:
-            found = gradients(given, tangents[:differentiable])
+            computed = gradients(given, tangents)
         except RuntimeError:
             if any(x is not None and _is_batched(x) for x in tangents):  # the compiled backward cannot take these
-                return rerun(ctx, tangents[:differentiable], check=False)
+                return rerun(ctx, tangents, check=False)
             raise
-        if partial and absent(spec.products, tangents[:differentiable]) and any_nan(found):
-            return rerun.without_zeros(ctx, tangents[:differentiable], found)
-        return found
+        if partial and absent(spec.products, tangents) and any_nan(computed):
+            return rerun.without_zeros(ctx, tangents, computed)
+        return computed
+
+    def found_and_direct(
+        ctx: Any, tangents: Sequence[torch.Tensor | None], last: bool
+    ) -> tuple[torch.Tensor | None, ...]:
+        if ctx.direct is None:
+            return found(ctx, tangents, last)
+        task, direct = ctx.direct
+        if last:
+            ctx.direct = None
+        computed = found(ctx, tangents, last)
+        return added(computed, direct) if task == torch._C._current_graph_task_id() else computed
+
+    return found_and_direct if nested else found
+
+
+def _one_node(forward_of: Callable[..., Any], gradients_of: GradientsOf, spec: TrainingSpec) -> Callable[..., Any]:
+    """A function that runs the graph and makes one autograd node for all of its results and inputs."""
+    differentiable = len(spec.tangents)
 
     class CompiledGraph(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, *primals: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            ctx.held = hold(primals)
-            if nested:
-                ctx.direct = None
-            if parts:
-                ctx.freed = _NONE
-            outputs = run(*primals)
-            for k in views:  # autograd refuses writes to a view that a custom function returns
-                outputs[k] = outputs[k].detach()
-            if separable:
-                ctx.versions = [x._version for x in returned(outputs)]
-            ctx.save_for_backward(*inputs(primals), *returned(outputs), *outputs[count:])
-            returned_ones = tuple(outputs[:count])
-            ctx.mark_non_differentiable(*returned_ones[differentiable:])
-            ctx.set_materialize_grads(False)
-            return returned_ones
+        forward = staticmethod(forward_of)
 
         @staticmethod
         def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-            if not nested or ctx.direct is None:
-                return gradients_of(ctx, tangents)
-            (task, direct), ctx.direct = ctx.direct, None
-            found = gradients_of(ctx, tangents)
-            return added(found, direct) if task == torch._C._current_graph_task_id() else found
+            return gradients_of(ctx, tangents[:differentiable], True)
 
-    if nested:
-        watch_hooks(CompiledGraph)
-    return CompiledGraph
+    if len(spec.origins) > 1:
+        watch_hooks(CompiledGraph, record=bool(spec.nested))
+    return function_apply(CompiledGraph)
 
 
 def _parts_of(parts: Sequence[int], tangents: Sequence[torch.Tensor | None]) -> set[int]:

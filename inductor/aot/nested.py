@@ -20,6 +20,7 @@ import torch
 from ..log.warnings import warn_once
 from .levels import Edge, Level
 from .rerun import Rerun
+from .tensor_hooks import watch_hooks
 
 Maker = Callable[[Sequence[Any], Sequence[torch.Tensor]], Any]
 
@@ -92,7 +93,7 @@ class Nested:
                     return None, *tangents, *([None] * len(views))
                 return None, *([None] * count), *gradients
 
-        watch_hooks(LaterResults)
+        watch_hooks(LaterResults, record=True)
         return super(torch.autograd.Function, LaterResults).apply
 
     def gradients(
@@ -107,7 +108,8 @@ class Nested:
             return None
         self.asked = True
         try:
-            return self.rerun.part(ctx.next_functions[1][0], zip(level.returned, tangents), level.sources)
+            below = ctx.next_functions[1][0]
+            return self.rerun.part(getattr(below, "node", below), zip(level.returned, tangents), level.sources)
         except RuntimeError:
             if hooked:
                 raise
@@ -118,17 +120,6 @@ class Nested:
             stacklevel=3,
         )
         return None
-
-
-def watch_hooks(function: type[torch.autograd.Function]) -> None:
-    """Make a function's autograd nodes record hooks on its results in `hook_dicts`, even if a result is gone."""
-    node: Any = function._backward_cls
-
-    def register(self: Any, tensor: torch.Tensor) -> None:
-        super(node, self)._register_hook_dict(tensor)
-        self.__dict__.setdefault("hook_dicts", []).append((tensor.output_nr, tensor._backward_hooks))
-
-    node._register_hook_dict = register
 
 
 def _has_hooks(x: torch.Tensor | None, edge: Edge) -> bool:

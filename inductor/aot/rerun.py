@@ -152,7 +152,7 @@ class Rerun:
         what = "a second derivative" if torch.is_grad_enabled() else what
         primals, values = self._run(ctx, check, what)
         outputs = [(k, tangent) for k, tangent in enumerate(tangents) if self.origins[k] is not None]
-        return self._gradients(ctx, primals, values, outputs)
+        return self._gradients(primals, values, outputs)
 
     def part(
         self, ctx: Any, tangents: Iterable[tuple[int, torch.Tensor | None]], sources: Sequence[int]
@@ -166,7 +166,7 @@ class Rerun:
             for n, i in enumerate(sources):
                 handle = values[i].grad_fn.register_prehook(_taken(found, n, values[i].output_nr))
                 hooks.callback(handle.remove)
-            direct = self._gradients(ctx, primals, values, tangents)
+            direct = self._gradients(primals, values, tangents)
         task = torch._C._current_graph_task_id()
         known = ctx.direct[1] if ctx.direct is not None and ctx.direct[0] == task else ()
         ctx.direct = task, added(direct, known)
@@ -188,7 +188,7 @@ class Rerun:
             return primals, pytree.tree_leaves(GraphRun(self.gm, state).run(*primals[: self.count]))
 
     def _gradients(
-        self, ctx: Any, primals: Sequence[torch.Tensor], values: Sequence[Any],
+        self, primals: Sequence[torch.Tensor], values: Sequence[Any],
         tangents: Iterable[tuple[int, torch.Tensor | None]],
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of the inputs that need one, given tangents of returned tensors."""
@@ -198,7 +198,7 @@ class Rerun:
             if tangent is not None and origin is not None:
                 index, is_base = origin
                 outputs.append((values[index]._base if is_base else values[index], tangent))
-        wanted = [i for i, needs in enumerate(ctx.needs_input_grad) if needs]
+        wanted = [i for i, x in enumerate(primals) if isinstance(x, torch.Tensor) and x.requires_grad]
         found = torch.autograd.grad(
             [x for x, _ in outputs],
             [primals[i] for i in wanted],
