@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import fx
 from torch._guards import tracing
 
@@ -22,6 +23,7 @@ from .aot.results import RecordedWrites
 from .aot.training_decompositions import training_decompositions
 from .artifact import Artifact, TrainingArtifact, load, program_of, show_code, store
 from .build import build, make_callable, make_half
+from .cache.file_store import content_key
 from .cache.graph_key import graph_key, half_key, training_key
 from .compile_report import CompileReport
 from .dynamic.dispatch import SPECIAL, DynamicShapeDispatcher, is_symbolic, symbolic_examples
@@ -156,14 +158,22 @@ def _compile_half(
     """Compile one half of a partition (forward or backward), with a cache entry of its own."""
     with report.phase("cache"):
         given = [node.meta["val"] for node in half.graph.find_nodes(op="placeholder")]
-        key = half_key(half, given, release) if options.cache else None
+        key = _variant(half_key(half, given, release), options) if options.cache else None
         artifact = load(key, Artifact, report)
     if artifact is None:
-        artifact = generate_half(half, report, None, release)
+        artifact = generate_half(half, report, None, release, options=options)
         store(key, artifact, report)
     else:
         show_code(artifact)
     return make_half(artifact.spec, build(artifact, report), report=report if options.cudagraphs else None)
+
+
+def _variant(key: str | None, options: CompileOptions) -> str | None:
+    """The key of a graph compiled with these options: kernels that were measured are those for one kind of GPU."""
+    if key is None or not options.max_autotune:
+        return key
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    return content_key("max_autotune", key, device)
 
 
 def _compile_one_size(
@@ -217,10 +227,10 @@ def _compile(
     gm: fx.GraphModule, inputs: Sequence[Any], options: CompileOptions, report: CompileReport
 ) -> Callable[..., Any]:
     with report.phase("cache"):
-        key = graph_key(gm, inputs, attributes_of(gm)) if options.cache else None
+        key = _variant(graph_key(gm, inputs, attributes_of(gm)), options) if options.cache else None
         artifact = load(key, Artifact, report)
     if artifact is None:
-        artifact = generate(gm, inputs, report)
+        artifact = generate(gm, inputs, report, options)
         store(key, artifact, report)
     else:
         show_code(artifact)
@@ -253,10 +263,10 @@ def _compile_sizes(
     if training:
         return _train_sizes(gm, inputs, sized, options, report, compile_piece)
     with report.phase("cache"):
-        key = graph_key(gm, sized.known, attributes_of(gm), hints) if options.cache else None
+        key = _variant(graph_key(gm, sized.known, attributes_of(gm), hints), options) if options.cache else None
         artifact = load(key, Artifact, report)
     if artifact is None:
-        artifact = generate_sizes(gm, sized, report)
+        artifact = generate_sizes(gm, sized, report, options)
         store(key, artifact, report)
     else:
         show_code(artifact)
@@ -314,10 +324,10 @@ def _training_artifact(
     with report.phase("cache"):
         known, hints = (sized.known, sized.hints) if sized else (inputs, None)
         named = captured.attributes, captured.names
-        key = training_key(captured.gm, inputs, *named, known, hints) if options.cache else None
+        key = _variant(training_key(captured.gm, inputs, *named, known, hints), options) if options.cache else None
         artifact = load(key, TrainingArtifact, report)
     if artifact is None:
-        artifact = generate_training(captured.gm, inputs, report, sized)
+        artifact = generate_training(captured.gm, inputs, report, sized, options)
         store(key, artifact, report)
     else:
         show_code(artifact.forward)

@@ -26,6 +26,7 @@ from .fx_utils.arguments import results_of
 from .ir.printer import print_graph
 from .log.stages import show
 from .lower import lower_graph, separate_results
+from .options import DEFAULT, CompileOptions
 from .passes import biases_apart, run_joint_passes, run_passes
 from .process.compile_lock import without_lock
 from .process.import_stubs import stub_torch_compiler
@@ -38,17 +39,21 @@ if TYPE_CHECKING:
     from .dynamic.symbols import Sized
 
 
-def generate(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> Artifact:
+def generate(
+    gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, options: CompileOptions = DEFAULT
+) -> Artifact:
     """The artifact of a graph without gradients, for the sizes of `inputs`."""
     with report.phase("aot"):
         aten = to_aten(gm, inputs, decompositions())
     with report.phase("passes"):
         seeded(aten.graph)
         graph = run_passes(aten.graph, aten.shared)
-    return generate_aten(graph, aten.shared, aten.structure, report, aten.views, aten.uncounted)
+    return generate_aten(graph, aten.shared, aten.structure, report, options, aten.views, aten.uncounted)
 
 
-def generate_sizes(gm: fx.GraphModule, sized: Sized, report: CompileReport) -> Artifact:
+def generate_sizes(
+    gm: fx.GraphModule, sized: Sized, report: CompileReport, options: CompileOptions = DEFAULT
+) -> Artifact:
     """Like `generate`, for all sizes that satisfy the assumptions made while compiling."""
     with stub_torch_compiler:
         with report.phase("aot"):
@@ -57,12 +62,13 @@ def generate_sizes(gm: fx.GraphModule, sized: Sized, report: CompileReport) -> A
             seeded(aten.graph)
             graph = run_passes(aten.graph, aten.shared)
             sized.substitute(graph)
-    artifact = generate_aten(graph, aten.shared, aten.structure, report, aten.views, aten.uncounted)
+    artifact = generate_aten(graph, aten.shared, aten.structure, report, options, aten.views, aten.uncounted)
     return replace(artifact, program=sized.symbols.program())
 
 
 def generate_training(
-    gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, sized: Sized | None
+    gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, sized: Sized | None,
+    options: CompileOptions = DEFAULT,
 ) -> TrainingArtifact:
     """The artifact of a graph and its gradients. `sized`: the symbols of its sizes; None for the sizes of `inputs`."""
     with stub_torch_compiler, report.phase("joint"):
@@ -73,11 +79,11 @@ def generate_training(
     with stub_torch_compiler, report.phase("partition"):
         halves = partition(joint)
         spec = describe(joint, halves)
-    forward = generate_half(halves.forward, report, sized, uncounted=joint.uncounted)
+    forward = generate_half(halves.forward, report, sized, uncounted=joint.uncounted, options=options)
     pool, processes = ThreadPoolExecutor(1), Processes()
     try:  # the forward's kernels are built while the backward's code is generated
         building = pool.submit(build_kernels, forward, processes)
-        backward = generate_half(halves.backward, report, sized, release=True)
+        backward = generate_half(halves.backward, report, sized, release=True, options=options)
         with report.phase("build"):
             without_lock(lambda: (build_kernels(backward), building.result()))
     except BaseException:  # leave no process running, even after Ctrl-C
@@ -92,7 +98,7 @@ def generate_training(
 
 def generate_half(
     half: fx.GraphModule, report: CompileReport, sized: Sized | None, release: bool = False,
-    uncounted: tuple[int, ...] = (),
+    uncounted: tuple[int, ...] = (), options: CompileOptions = DEFAULT,
 ) -> Artifact:
     """The artifact of the forward or the backward, which returns a list. `release`: as in `codegen`, for the backward.
     `uncounted`: as in PlanSpec."""
@@ -102,12 +108,13 @@ def generate_half(
         if sized is not None:
             sized.substitute(half)
     _, structure = pytree.tree_flatten([0] * len(results_of(half.graph)))
-    return generate_aten(half, shared, structure, report, (), uncounted, release=release, training=True)
+    return generate_aten(half, shared, structure, report, options, (), uncounted, release=release, training=True)
 
 
 def generate_aten(
     aten: fx.GraphModule, shared: Sequence[int | None], structure: pytree.TreeSpec, report: CompileReport,
-    views: Sequence[bool] = (), uncounted: tuple[int, ...] = (), release: bool = False, training: bool = False,
+    options: CompileOptions = DEFAULT, views: Sequence[bool] = (), uncounted: tuple[int, ...] = (),
+    release: bool = False, training: bool = False,
 ) -> Artifact:
     """Lower, schedule and generate code. `views`: which results autograd has to know as views of inputs; empty: none.
     `uncounted`: as in PlanSpec."""
@@ -117,6 +124,11 @@ def generate_aten(
     show("ir", print_graph, graph)
     with report.phase("schedule"):
         groups = schedule(graph)
+    if options.max_autotune:
+        from .autotune import tuned  # imported only if it is used
+
+        with report.phase("autotune"):
+            groups = tuned(groups, graph)
     show("schedule", print_schedule, groups)
     with report.phase("codegen"):
         source, spec = codegen(groups, graph, release, training)

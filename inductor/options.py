@@ -11,19 +11,21 @@ from .verify_policy import Policy
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Options of `compile_fx`; none of them changes the generated code.
+    """Options of `compile_fx`; only `max_autotune` changes the generated code.
 
     strict: raise an error if a graph cannot be compiled, instead of one warning and ATen operators.
     cache: keep compiled graphs on disk.
     verify: "first": compare each compiled graph with ATen at its first call; a rate above 0 and up to 1: compare that
     share of the calls, for at most that share of the time; None: use the environment variable PYFRAME_VERIFY.
     cudagraphs: record the calls of compiled graphs on a GPU as CUDA graphs; no effect on the CPU.
+    max_autotune: on a GPU, compute each matrix product by the faster of ATen and generated kernels, which is measured.
     """
 
     strict: bool = False
     cache: bool = True
     verify: str | float | None = None
     cudagraphs: bool = False
+    max_autotune: bool = False
 
     @staticmethod
     def of(given: Mapping[str, Any] | None) -> CompileOptions:
@@ -42,3 +44,6 @@ class CompileOptions:
     def names() -> frozenset[str]:
         """The names of all options."""
         return frozenset(f.name for f in fields(CompileOptions))
+
+
+DEFAULT = CompileOptions()

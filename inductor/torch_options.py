@@ -13,17 +13,16 @@ from typing import Any
 
 from .log.warnings import warn_once
 
-# torch.compile's modes, each with the options that it stands for. There are no tuned matrix product templates yet, so
-# that the "max-autotune" modes differ from the others only in the use of CUDA graphs.
+# torch.compile's modes, each with the options that it stands for.
 MODES: dict[str, dict[str, Any]] = {
     "default": {},
     "reduce-overhead": {"cudagraphs": True},
-    "max-autotune": {"cudagraphs": True},
-    "max-autotune-no-cudagraphs": {},
+    "max-autotune": {"cudagraphs": True, "max_autotune": True},
+    "max-autotune-no-cudagraphs": {"max_autotune": True},
 }
 
 # torch's options that set an option of `CompileOptions`.
-TRANSLATED = {"triton.cudagraphs": "cudagraphs", "fx_graph_cache": "cache"}
+TRANSLATED = {"triton.cudagraphs": "cudagraphs", "fx_graph_cache": "cache", "max_autotune_gemm": "max_autotune"}
 
 # torch's options that ask for what this compiler does in any case, with the values that do so. They do not change
 # results. Other values have no effect, and a warning says so.
@@ -35,8 +34,6 @@ ALWAYS: dict[str, tuple[Any, ...]] = {
     "joint_graph_constant_folding": (False, True),
     "keep_output_stride": (True,),
     "layout_optimization": (False, True),
-    "max_autotune": (False,),
-    "max_autotune_gemm": (False,),
     "max_autotune_pointwise": (False,),
     "memory_planning": (False, True),
     "pattern_matcher": (True,),

@@ -36,6 +36,7 @@ class Counters(dict[str, Any]):
             verify_failures=0,
             cudagraphs_recorded=0,
             cudagraphs_refused=0,
+            templates=0,
         )
 
 

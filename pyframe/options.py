@@ -27,6 +27,7 @@ class Options:
     float_inputs: floats that vary are graph inputs; False: constants, for a backend that is not pyframe's own and may
         wrongly treat the example's value as a constant.
     cudagraphs: with backend "inductor": record compiled graphs on a GPU as CUDA graphs (mode "reduce-overhead").
+    max_autotune: with backend "inductor": compute matrix products on a GPU by the faster of ATen and generated kernels.
     cache: with backend "inductor": keep compiled graphs on disk.
     steps: instructions that one trace may execute while its graph does not grow; None: config.instruction_limit.
     """
@@ -39,6 +40,7 @@ class Options:
     float_inputs: bool = True
     verify: str | float | None = None
     cudagraphs: bool = False
+    max_autotune: bool = False
     cache: bool = True
 
     @property
@@ -64,7 +66,7 @@ class Options:
 
 _USER_OPTIONS: dict[str, tuple[tuple[type, ...], str]] = {
     "recompile_limit": ((int,), "limit"), "strict": ((bool,), "strict"), "verify": ((str, float, int), "verify"),
-    "cudagraphs": ((bool,), "cudagraphs"), "cache": ((bool,), "cache"),
+    "cudagraphs": ((bool,), "cudagraphs"), "max_autotune": ((bool,), "max_autotune"), "cache": ((bool,), "cache"),
 }  # fmt: skip
 
 

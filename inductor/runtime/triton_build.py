@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from ..cache.file_store import Cache, content_key, shared_cache
 from ..cache.private import private_folders
+from ..log.stages import show
 from . import triton_worker
 from .cpp_build import BuildError
 
@@ -89,6 +90,30 @@ def build_all(kernels: Sequence[KernelSource], arch: int, cache: Cache | None = 
             store.put(key, data, _SUFFIX)
             found[key] = data
     return [_unpack(found[key] or b"") for key in keys]
+
+
+def try_all(
+    kernels: Sequence[KernelSource], arch: int, advance: Callable[[], None], cache: Cache | None = None
+) -> list[Cubin | None]:
+    """Like `build_all`, but None for a kernel that cannot be compiled. `advance` is called after each kernel."""
+
+    def one(kernel: KernelSource) -> Cubin | None:
+        key = build_key(kernel, arch)
+        data = store.get(key, _SUFFIX)
+        if data is None:
+            try:
+                data = _make(kernel, arch)
+            except BuildError as error:
+                show("autotune", f"not compiled: {error}")
+                return None
+            store.put(key, data, _SUFFIX)
+        return _unpack(data)
+
+    store, result = cache or shared_cache(), []
+    for cubin in _pool().map(one, kernels):
+        result.append(cubin)
+        advance()
+    return result
 
 
 def build_key(kernel: KernelSource, arch: int) -> str:

@@ -34,6 +34,9 @@ def test_what_modes_stand_for():
     names = CompileOptions.names()
     wanted = {"reduce-overhead": True, "max-autotune": True, "default": False, "max-autotune-no-cudagraphs": False}
     assert {mode: CompileOptions.of(translated({}, mode, names)).cudagraphs for mode in MODES} == wanted
+    tuned = {mode for mode in MODES if CompileOptions.of(translated({}, mode, names)).max_autotune}
+    assert tuned == {"max-autotune", "max-autotune-no-cudagraphs"}
+    assert translated({"max_autotune_gemm": True}, None, names) == {"max_autotune": True}
     assert translated({"triton.cudagraphs": False}, "reduce-overhead", names) == {"cudagraphs": False}
     assert translated({"triton.cudagraphs": True, "fx_graph_cache": False}, None, names) == {
         "cudagraphs": True, "cache": False
@@ -61,13 +64,13 @@ def test_options_that_always_hold_are_silent():
 
 
 def test_other_options_of_torch_get_one_warning():
-    options = {"epilogue_fusion": False, "trace.enabled": True, "size_asserts": True, "max_autotune": True}
+    options = {"epilogue_fusion": False, "trace.enabled": True, "size_asserts": True, "max_autotune_pointwise": True}
 
     def run():
         torch.testing.assert_close(pyframe.compile(program, options=options)(X), program(X))
 
     (message,) = caught(run)
-    assert "epilogue_fusion=False" in message and "size_asserts=True" in message and "max_autotune=True" in message
+    assert "epilogue_fusion=False" in message and "size_asserts=True" in message and "max_autotune_pointwise=True" in message
     assert "trace.enabled=True (set the environment variable PYFRAME_DUMP)" in message
     assert not caught(run)
 

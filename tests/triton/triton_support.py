@@ -81,6 +81,18 @@ def _binary_op(self, lhs, rhs, op, _binary=interpreter.InterpreterBuilder.binary
 interpreter.InterpreterBuilder.binary_op = _binary_op
 
 
+def _create_dot(self, a, b, d, input_precision, max_num_imprecise_acc, _dot=interpreter.InterpreterBuilder.create_dot):
+    """The interpreter holds the bits of bfloat16 as uint16, and multiplies those."""
+    wide = [
+        interpreter.TensorHandle((x.data.astype(np.uint32) << 16).view(np.float32), tl.float32) if x.dtype.scalar == tl.bfloat16 else x
+        for x in (a, b)
+    ]
+    return _dot(self, *wide, d, input_precision, max_num_imprecise_acc)
+
+
+interpreter.InterpreterBuilder.create_dot = _create_dot
+
+
 # ---- a plan in Python
 
 

@@ -10,14 +10,18 @@ import torch
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU. `multiprocessors` is their number, as torch reports it (for a part of a GPU, that of the part)."""
+    """A GPU. `multiprocessors` is their number, as torch reports it (for a part of a GPU, that of the part).
+    `shared_bytes`: the most shared memory that a block of threads can use."""
 
     multiprocessors: int
+    shared_bytes: int = 99 << 10
 
 
 # By compute capability times ten, for compilation without a device: A100, H100 and H200, B200.
-KNOWN = {80: Gpu(108), 90: Gpu(132), 100: Gpu(148)}
+KNOWN = {80: Gpu(108, 163 << 10), 90: Gpu(132, 227 << 10), 100: Gpu(148, 227 << 10)}
 DEFAULT = KNOWN[90]
+# Kilobytes of shared memory per block, by compute capability; those of other GPUs with tensor cores have at least 64.
+_SHARED = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}
 
 
 def gpu_of(device: torch.device) -> Gpu:
@@ -30,4 +34,6 @@ def gpu_of(device: torch.device) -> Gpu:
 
 @functools.cache
 def _present(index: int) -> Gpu:
-    return Gpu(torch.cuda.get_device_properties(index).multi_processor_count)
+    major, minor = torch.cuda.get_device_capability(index)
+    shared = _SHARED.get(10 * major + minor, 64) << 10
+    return Gpu(torch.cuda.get_device_properties(index).multi_processor_count, shared)

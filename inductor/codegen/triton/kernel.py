@@ -115,8 +115,8 @@ def _rough(values: Values, dtypes: Mapping[str, str]) -> bool:
     return not kept & {"float32", "float64"}
 
 
-class _Kernel(Emitter):
-    """The base class of pointwise and reduction kernels."""
+class Kernel(Emitter):
+    """The base class of the kernels of pointwise groups, reductions and matrix products."""
 
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], config: Config) -> None:
         super().__init__(values, axes, dtypes, _rough(values, dtypes))
@@ -161,7 +161,7 @@ class _Kernel(Emitter):
                      signature, aligned, tuple(sizes), frozenset(self.used))  # fmt: skip
 
 
-class _Pointwise(_Kernel):
+class _Pointwise(Kernel):
     """A kernel without reductions: each point of the tile is independent."""
 
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], gpu: Gpu) -> None:
@@ -286,7 +286,7 @@ class _Work:
         return max([self.phase[store.value], *(self.phase[v] for _, v in store.symbols)])
 
 
-class _Reduction(_Kernel):
+class _Reduction(Kernel):
     """A reduction kernel: rows are along x and are reduced along r."""
 
     def __init__(self, work: _Work, job: _Job) -> None:

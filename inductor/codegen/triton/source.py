@@ -10,10 +10,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from ...schedule.node import Group
+from ...schedule.product import Product
 from ..cpp.source import operators, user_lines
 from .gpu import DEFAULT, Gpu
 from .kernel import Draft, Launch, Scratch, TritonKernel, drafts
 from .ops import imports
+from .product import product_drafts
 
 _DIGITS = 8
 
@@ -42,7 +44,10 @@ class TritonSource:
 
     def group(self, group: Group, dtypes: Mapping[str, str], unaligned: Collection[str] = ()) -> GroupLaunches:
         """The launches of a group; `unaligned` as in `drafts`. Unsupported for an op or dtype that Triton lacks."""
-        made, scratch = drafts(group, dtypes, self.gpu, unaligned)
+        if isinstance(group, Product):
+            made, scratch = product_drafts(group, dtypes, unaligned)
+        else:
+            made, scratch = drafts(group, dtypes, self.gpu, unaligned)
         return GroupLaunches(tuple(Launch(self._number(d, group), d.bufs) for d in made), tuple(scratch))
 
     def _number(self, draft: Draft, group: Group) -> int:

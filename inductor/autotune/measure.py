@@ -1,0 +1,179 @@
+"""Runs products on a GPU: with ATen, and with each configuration of the template."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..codegen import codegen
+from ..codegen.triton.gpu import gpu_of
+from ..codegen.triton.source import TritonSource
+from ..ir.buffer import Buffer, ExternKernel, InputBuffer
+from ..ir.nodes import BufferView, GraphIR
+from ..log.warnings import warn_once
+from ..runtime import triton_build
+from ..runtime.cuda import CudaKernel
+from ..runtime.plan import make_plan
+from ..schedule.node import Group
+from ..schedule.product import Product, ProductConfig, buffers_of
+from .progress import progress
+
+ROTATED_BYTES, MAX_SETS = 128 << 20, 64  # inputs are rotated so that they are not in the cache, as those of a model
+ROUND_MICROSECONDS, ROUNDS = 2000.0, 3
+MIN_CALLS, MAX_CALLS = 4, 50
+SLEEP_CYCLES = 50_000  # of the GPU per call, about 30 microseconds: longer than the host takes to launch it
+TOLERANCE = 0.02  # of the largest element; only a kernel that is wrong differs more
+Step = Group | ExternKernel
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A product to measure. `graph` contains it; `configs` are those of the template."""
+
+    key: str
+    product: Product
+    graph: GraphIR
+    configs: Sequence[ProductConfig]
+
+    def steps(self, config: ProductConfig | None) -> list[Step]:
+        """The schedule of the product alone; None: with ATen."""
+        if config is not None:
+            return [self.product.configured(config)]
+        group = self.product.epilogue
+        return [self.product.kernel] if group is None else [self.product.kernel, group]
+
+    def subgraph(self) -> GraphIR:
+        """A graph of the product and its epilogue; whatever else they read or write in place is an input."""
+        members = buffers_of(self.product, self.graph)
+        given = (*self.graph.inputs, *self.graph.constants)
+        known: dict[str, Buffer] = {b.name: b for b in given if isinstance(b, Buffer)}
+        for node in self.graph.buffers:
+            outs = node.outputs if isinstance(node, ExternKernel) else (node,)
+            known |= {b.name: b for b in outs if b is not None}
+        made = {self.product.result.name} | {b.name for b in members}
+        written = {b.mutates for b in members if b.mutates is not None}
+        names = sorted((self.product.read_names() | written) - made)
+        inputs = [InputBuffer(name, known[name].layout, k) for k, name in enumerate(names)]
+        outputs = [known[name] for name in sorted(self.product.stored - written)]
+        return GraphIR(inputs, [], [self.product.kernel, *members], [BufferView(b, b.layout) for b in outputs])
+
+
+class Bench:
+    """Measures problems on one GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        major, minor = torch.cuda.get_device_capability(device)
+        self.arch, self.gpu = 10 * major + minor, gpu_of(device)
+
+    def __call__(self, problems: Sequence[Problem]) -> list[tuple[float, list[float | None]] | None]:
+        """The times in microseconds of ATen and of each configuration; None where one cannot be used. None for a
+        problem whose inputs do not fit into the device's memory."""
+        variants = [(p, config) for p in problems for config in (None, *p.configs)]
+        made = [codegen(p.steps(config), p.subgraph()) for p, config in variants]
+        sources = [source for source, _ in made if isinstance(source, TritonSource)]
+        kernels = {k.name: k for source in sources for k in source.kernels}
+        with progress("compile templates", len(kernels)) as advance:
+            built = dict(zip(kernels, triton_build.try_all(list(kernels.values()), self.arch, advance), strict=True))
+        plans: list[Callable[..., Any] | None] = []
+        for source, spec in made:
+            found = [built[name] for name in source.names]
+            usable = [c for c in found if c is not None and c.shared <= self.gpu.shared_bytes]
+            loaded = [CudaKernel(c.data, c.name, c.num_warps, c.shared) for c in usable]
+            plans.append(make_plan(spec, loaded, form="list") if len(usable) == len(found) else None)
+        results: list[tuple[float, list[float | None]] | None] = []
+        with progress("measure matrix products", len(problems)) as advance, torch.cuda.device(self.device):
+            for problem in problems:
+                count = 1 + len(problem.configs)
+                own, plans = plans[:count], plans[count:]
+                results.append(self._times(problem, own[0], own[1:]))
+                advance()
+        return results
+
+    def _times(
+        self, problem: Problem, aten: Callable[..., Any] | None, plans: Sequence[Callable[..., Any] | None]
+    ) -> tuple[float, list[float | None]] | None:
+        if aten is None:
+            return None
+        try:
+            sets = self._inputs(problem.subgraph().inputs)
+            expected = _run(aten, sets[0])
+            times: list[float | None] = []
+            for plan, config in zip(plans, problem.configs, strict=True):
+                right = plan is not None and _agree(_run(plan, sets[0]), expected)
+                if plan is not None and not right:
+                    _report_difference(problem.product, config)
+                times.append(_time(plan, sets) if plan is not None and right else None)
+            return _time(aten, sets), times
+        except torch.OutOfMemoryError:
+            return None
+
+    def _inputs(self, buffers: Sequence[InputBuffer]) -> list[list[torch.Tensor]]:
+        nbytes = sum(b.layout.extent * b.dtype.itemsize for b in buffers)
+        count = min(MAX_SETS, -(-ROTATED_BYTES // max(nbytes, 1)))
+        generator = torch.Generator(self.device).manual_seed(0)
+        return [[self._tensor(b, generator) for b in buffers] for _ in range(count)]
+
+    def _tensor(self, buffer: InputBuffer, generator: torch.Generator) -> torch.Tensor:
+        """A tensor of random numbers, or of zeros if its dtype is not floating-point."""
+        layout = buffer.layout
+        if layout.device.type == "cpu":
+            return torch.zeros(layout.size, dtype=layout.dtype)
+        count = max(layout.extent, 1)
+        if layout.dtype.is_floating_point:
+            memory = torch.randn(count, device=self.device, generator=generator, dtype=torch.float32).to(layout.dtype)
+        else:
+            memory = torch.zeros(count, dtype=layout.dtype, device=self.device)
+        return memory.as_strided(layout.size, layout.stride, layout.offset)
+
+
+def _report_difference(product: Product, config: ProductConfig) -> None:
+    what = f"a kernel for {product.kernel.target} {product.sizes} {config}"
+    warn_once("template", f"inductor: the result of {what} differs from ATen's; it is not used", stacklevel=5)
+
+
+def _run(plan: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The results of a plan and its inputs after the call, which works on copies."""
+    copies = [x.as_strided((_extent(x),), (1,)).clone().as_strided(x.shape, x.stride(), 0) for x in inputs]
+    return [*plan(*copies), *copies]
+
+
+def _extent(x: torch.Tensor) -> int:
+    return 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride())) if x.numel() else 0
+
+
+def _agree(got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
+    for a, b in zip(got, expected, strict=True):
+        finite = a.isfinite() & b.isfinite()
+        x, y = a[finite].double(), b[finite].double()
+        if x.numel() < b.isfinite().sum().item() * (1 - TOLERANCE):
+            return False
+        if not b.dtype.is_floating_point:
+            if (x != y).double().sum().item() > TOLERANCE * x.numel():
+                return False
+        elif x.numel() and (x - y).abs().max().item() > TOLERANCE * y.abs().max().item():
+            return False
+    return True
+
+
+def _time(plan: Callable[..., Any], sets: Sequence[Sequence[torch.Tensor]]) -> float:
+    """Microseconds per call on the GPU. Calls are queued while the GPU is kept waiting, so that the host's time does
+    not count."""
+    estimate = _round(plan, sets, MIN_CALLS)
+    calls = int(min(max(ROUND_MICROSECONDS / max(estimate, 1.0), MIN_CALLS), MAX_CALLS))
+    return min(_round(plan, sets, calls) for _ in range(ROUNDS))
+
+
+def _round(plan: Callable[..., Any], sets: Sequence[Sequence[torch.Tensor]], calls: int) -> float:
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(calls * SLEEP_CYCLES)
+    begin.record()
+    for k in range(calls):
+        plan(*sets[k % len(sets)])
+    end.record()
+    end.synchronize()
+    return math.ceil(begin.elapsed_time(end) * 1e6 / calls) / 1000

@@ -1,0 +1,271 @@
+"""Generates the Triton kernels of a matrix product and its epilogue.
+
+A program computes a tile of the result in float32, applies bias and scale, rounds to the product's dtype as ATen does,
+and continues with the pointwise operations of the epilogue on the tile in registers. If the summed dimension is split,
+programs write partial sums to scratch memory, and a second kernel adds them and applies the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...schedule.product import FACTORS, Product, ProductConfig
+from ..values import Val, Values
+from .axes import Axes, Axis
+from .emit import Piece
+from .heuristics import Config, ceil_div, power
+from .kernel import Draft, Kernel, Scratch
+from .ops import ARITHMETIC, ELEMENT
+
+ROWS_TOGETHER = 8  # rows of tiles that run at about the same time, so that they find the second factor in the cache
+JOIN_ROWS, JOIN_COLUMNS, JOIN_WARPS = 4, 64, 2
+GELU_SCALE, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
+
+
+def product_drafts(
+    product: Product, dtypes: Mapping[str, str], unaligned: Collection[str] = ()
+) -> tuple[list[Draft], list[Scratch]]:
+    """The kernels of a product in launch order, and the scratch memory that they share."""
+    assert product.config is not None
+    if product.config.split == 1:
+        return [_ProductKernel(product, dtypes, product.config, None).draft(unaligned)], []
+    sizes = product.sizes
+    whole = sizes.batch * sizes.rows * sizes.columns
+    scratch = Scratch(f"%{product.result.name}.sums", "float32", whole * product.config.split)
+    parts = _ProductKernel(product, dtypes, product.config, scratch)
+    return [parts.draft(unaligned), _Join(product, dtypes, scratch).draft(unaligned)], [scratch]
+
+
+def _axes(product: Product) -> Axes:
+    return Axes((Axis("y", product.rows), Axis("x", product.columns)), product.batch, {}, "x", False)
+
+
+def _terms(*terms: tuple[str, int]) -> str:
+    """The text of a sum of products of an index and a stride."""
+    parts = [name if stride == 1 else f"{name} * {stride}" for name, stride in terms if stride != 0]
+    return " + ".join(parts) or "0"
+
+
+def _name(product: Product) -> str:
+    return str(product.kernel.target).split(".")[1].strip("_")
+
+
+class _Tile(Kernel):
+    """What both kernels of a product share: the place of a tile, and what happens to its sums."""
+
+    def __init__(self, product: Product, dtypes: Mapping[str, str], config: Config, scratch: Scratch | None) -> None:
+        own = {scratch.name: scratch.dtype} if scratch else {}
+        super().__init__(Values(product, {}, set(), dtypes), _axes(product), {**dtypes, **own}, config)
+        self.product, self.sizes, self.scratch = product, product.sizes, scratch
+        extents = [x.layout.extent for x in product.kernel.operands()] + [scratch.size if scratch else 0]
+        self.wide = self.wide or any(n >= 2**31 for n in (*extents, product.result.layout.extent))
+        self.sums: Piece | None = None
+        self.batch = "0"
+        self.counts = {
+            "y": ceil_div(self.sizes.rows, config.block("y")), "x": ceil_div(self.sizes.columns, config.block("x"))
+        }  # fmt: skip
+        self.programs = self.counts["x"] * self.counts["y"] * self.sizes.batch
+
+    def start(self, pid: str) -> None:
+        """Writes the lines that compute the tile of program `pid` and the variables of its batch."""
+        across, down = self.counts["x"], self.counts["y"]
+        if self.sizes.batch > 1:
+            self.lines += [f"batch = {pid} // {across * down}", f"tile = {pid} % {across * down}"]
+            self.batch = "batch"
+            stride = 1
+            for name, size in reversed(self.product.batch):
+                self.lines.append(f"{name} = batch // {stride} % {size}")
+                stride *= size
+        else:
+            self.lines.append(f"tile = {pid}")
+        if down == 1 or across == 1:
+            self.lines += [f"ytile = tile // {across}", f"xtile = tile % {across}"]
+        else:
+            self.lines += [
+                f"band = tile // {ROWS_TOGETHER * across}",
+                f"within = tile % {ROWS_TOGETHER * across}",
+                f"height = tl.minimum({down} - band * {ROWS_TOGETHER}, {ROWS_TOGETHER})",
+                f"ytile = band * {ROWS_TOGETHER} + within % height",
+                "xtile = within // height",
+            ]
+        self.lines += self.place("y", "ytile * YBLOCK") + self.place("x", "xtile * XBLOCK")
+
+    def places(self) -> str:
+        """The text of the elements of the tile in a contiguous result."""
+        rows, columns = self.sizes.rows, self.sizes.columns
+        return _terms((self.batch, rows * columns), ("yindex", columns), ("xindex", 1))
+
+    def finish(self, sums: str) -> None:
+        """Writes what follows the sum, a tile of float32 named `sums`: bias, activation, rounding, epilogue, stores."""
+        kernel, out = self.product.kernel, self.product.result
+        alpha, beta = kernel.kwargs.get("alpha", 1), kernel.kwargs.get("beta", 1)
+        if alpha != 1:
+            sums = self.emit("f", self.whole(), f"{sums} * {float(alpha)!r}").text
+        if FACTORS[kernel.target] == 1 and beta != 0:
+            bias = self._bias(kernel.args[0])
+            scaled = bias if beta == 1 else f"{bias} * {float(beta)!r}"
+            sums = self.emit("f", self.whole(), f"{sums} + {scaled}").text
+        if kernel.target is torch.ops.aten._addmm_activation.default:
+            sums = self._activated(sums, bool(kernel.kwargs.get("use_gelu", False)))
+        dtype = self.dtypes[out.name]
+        rounded = sums if dtype == "float32" else f"{sums}.to({ELEMENT[dtype]}).to(tl.float32)"
+        self.sums = self.emit("f", self.whole(), rounded)
+        if out.name in self.product.stored:
+            offsets = zip(("batch", "yindex", "xindex")[-len(out.layout.size) :], out.layout.stride)
+            text = _terms(*[(self.batch if name == "batch" else name, stride) for name, stride in offsets])
+            self._store_sums(out.name, f"{text} + {out.layout.offset}" if out.layout.offset else text)
+        for store in self.values.stores:
+            self.store(store)
+
+    def _store_sums(self, name: str, place: str) -> None:
+        assert self.sums is not None
+        mask = self.mask(self.whole())
+        pointer = f"{self.pointer_to(name)} + ({place})"
+        self.lines.append(f"tl.store({pointer}, {self.sums.text}{', ' + mask if mask else ''})")
+
+    def _bias(self, operand: Any) -> str:
+        """The name of the bias of the tile, in float32, with extent 1 along the axes on which it does not vary."""
+        buffer, layout = getattr(operand, "buffer", operand), operand.layout
+        names = ("batch", "yindex", "xindex")[-len(layout.size) :] if layout.size else ()
+        terms = [(n, s) for n, size, s in zip(names, layout.size, layout.stride) if size != 1 and s != 0]
+        axes = frozenset(n[0] for n, _ in terms if n != "batch")
+        text = _terms(*[(self.batch if n == "batch" else n, s) for n, s in terms], (str(layout.offset), 1))
+        mask = self.mask(axes)
+        load = f"tl.load({self.pointer_to(buffer.name)} + ({text}){', ' + mask if mask else ''})"
+        return self.emit("f", axes, f"{load}.to(tl.float32)").text
+
+    def _activated(self, sums: str, gelu: bool) -> str:
+        if not gelu:
+            return self.emit("f", self.whole(), self.fill(ARITHMETIC["relu"], sums)).text
+        inner = self.emit("f", self.whole(), f"{GELU_SCALE!r} * ({sums} + {GELU_CUBE} * {sums} * {sums} * {sums})").text
+        curve = self.emit("f", self.whole(), self.fill(ARITHMETIC["tanh"], inner)).text
+        return self.emit("f", self.whole(), f"0.5 * {sums} * (1.0 + {curve})").text
+
+    def _load(self, value: Val) -> Piece:
+        if value.attrs[0] == self.product.result.name:
+            assert self.sums is not None
+            return self.sums
+        return super()._load(value)
+
+
+class _ProductKernel(_Tile):
+    """Computes tiles of the product; partial sums into scratch memory if there is any."""
+
+    def __init__(
+        self, product: Product, dtypes: Mapping[str, str], chosen: ProductConfig, scratch: Scratch | None
+    ) -> None:
+        blocks = (("y", chosen.rows), ("x", chosen.columns))
+        super().__init__(product, dtypes, Config(blocks, chosen.warps, stages=chosen.stages), scratch)
+        self.chosen = chosen
+        self.constants |= {"KBLOCK": chosen.depth}
+
+    def draft(self, unaligned: Collection[str]) -> Draft:
+        """The kernel."""
+        pid, chosen = self.program(), self.chosen
+        span = ceil_div(ceil_div(self.sizes.depth, chosen.depth), chosen.split) * chosen.depth
+        if chosen.split > 1:
+            self.lines.append(f"part = {pid} // {self.programs}")
+            pid = f"{pid} % {self.programs}"
+        self.lines.append(f"pid = {pid}")
+        self.start("pid")
+        begin = f"part * {span} + " if chosen.split > 1 else ""
+        whole = self.sizes.depth % chosen.depth == 0 and span * chosen.split == self.sizes.depth
+        if chosen.kind == "dot":
+            self._dot(begin, span, whole)
+        else:
+            self._vector(begin, span, whole)
+        if self.scratch is None:
+            self.finish("sums")
+        else:
+            self.sums = Piece("sums", "f", self.whole())
+            size = self.sizes.batch * self.sizes.rows * self.sizes.columns
+            self._store_sums(self.scratch.name, f"part * {size} + {self.places()}")
+        return self.finished(_name(self.product), self.programs * chosen.split, unaligned)
+
+    def _factor(self, position: int, rows: str, columns: str) -> str:
+        """The text of pointers to a block of a factor, at these indices of rows and columns."""
+        operand = self.product.kernel.args[FACTORS[self.product.kernel.target] + position]
+        buffer, layout = getattr(operand, "buffer", operand), operand.layout
+        terms = [(rows, layout.stride[-2]), (columns, layout.stride[-1])]
+        if len(layout.size) == 3:
+            terms.insert(0, (self.batch, layout.stride[0]))
+        return f"{self.pointer_to(buffer.name)} + ({_terms(*terms, (str(layout.offset), 1))})"
+
+    def _strides(self) -> tuple[int, int]:
+        """The strides of both factors along the summed dimension."""
+        left, right = self.product.factors
+        return left.stride[-1], right.stride[-2]
+
+    @staticmethod
+    def _load_block(pointers: str, masks: Sequence[str]) -> str:
+        mask = " & ".join(masks)
+        return f"tl.load({pointers}, mask={mask}, other=0.0)" if mask else f"tl.load({pointers})"
+
+    def _dot(self, begin: str, span: int, whole: bool) -> None:
+        along = ["depth = " + begin + "tl.arange(0, KBLOCK)"]
+        left = self._factor(0, "yindex", "depth[None, :]")
+        right = self._factor(1, "depth[:, None]", "xindex")
+        over = "step + depth[{}] < " + str(self.sizes.depth)
+        left_masks = (["ymask"] if "y" in self.masked else []) + ([] if whole else [f"({over.format('None, :')})"])
+        right_masks = (["xmask"] if "x" in self.masked else []) + ([] if whole else [f"({over.format(':, None')})"])
+        steps = self._strides()
+        self.lines += [
+            *along, f"left = {left}", f"right = {right}", "sums = tl.zeros([YBLOCK, XBLOCK], tl.float32)",
+            f"for step in range(0, {span}, KBLOCK):",
+            f"    a = {self._load_block('left', left_masks)}",
+            f"    b = {self._load_block('right', right_masks)}",
+            '    sums = tl.dot(a, b, sums, input_precision="ieee")',  # torch's setting may change after compilation
+            f"    left += {_terms(('KBLOCK', steps[0]))}",
+            f"    right += {_terms(('KBLOCK', steps[1]))}",
+        ]  # fmt: skip
+
+    def _vector(self, begin: str, span: int, whole: bool) -> None:
+        """One row of the first factor times a block of columns of the second, whose elements are read in order."""
+        down = self._strides()[1] == 1  # the summed dimension is the contiguous one
+        depth, columns = ("[None, :]", "[:, None]") if down else ("[:, None]", "[None, :]")
+        left = self._factor(0, "row", f"depth{depth}")
+        right = self._factor(1, f"depth{depth}", f"column{columns}")
+        over = [] if whole else [f"(step + depth{depth} < {self.sizes.depth})"]
+        masks = ([f"(column{columns} < xnumel)"] if "x" in self.masked else []) + over
+        steps = self._strides()
+        shape, axis = ("[XBLOCK, KBLOCK]", 1) if down else ("[KBLOCK, XBLOCK]", 0)
+        kept = "[None, :]"
+        self.lines += [
+            f"depth = {begin}tl.arange(0, KBLOCK)", "row = ytile", "column = xtile * XBLOCK + tl.arange(0, XBLOCK)",
+            f"left = {left}", f"right = {right}", f"parts = tl.zeros({shape}, tl.float32)",
+            f"for step in range(0, {span}, KBLOCK):",
+            f"    a = {self._load_block('left', over)}",
+            f"    b = {self._load_block('right', masks)}",
+            "    parts += a.to(tl.float32) * b.to(tl.float32)",
+            f"    left += {_terms(('KBLOCK', steps[0]))}",
+            f"    right += {_terms(('KBLOCK', steps[1]))}",
+            f"sums = tl.sum(parts, {axis}){kept}",
+        ]  # fmt: skip
+
+
+class _Join(_Tile):
+    """Adds the partial sums, and finishes the product."""
+
+    def __init__(self, product: Product, dtypes: Mapping[str, str], scratch: Scratch) -> None:
+        sizes = product.sizes
+        blocks = (("y", min(JOIN_ROWS, power(sizes.rows))), ("x", min(JOIN_COLUMNS, power(sizes.columns))))
+        super().__init__(product, dtypes, Config(blocks, JOIN_WARPS), scratch)
+
+    def draft(self, unaligned: Collection[str]) -> Draft:
+        """The kernel."""
+        assert self.product.config is not None and self.scratch is not None
+        self.lines.append(f"pid = {self.program()}")
+        self.start("pid")
+        size, mask = self.sizes.batch * self.sizes.rows * self.sizes.columns, self.mask(self.whole())
+        pointer = f"{self.pointer_to(self.scratch.name)} + part * {size} + ({self.places()})"
+        self.lines += [
+            "sums = tl.zeros([YBLOCK, XBLOCK], tl.float32)",
+            f"for part in range({self.product.config.split}):",
+            f"    sums += tl.load({pointer}{', ' + mask if mask else ''})",
+        ]
+        self.finish("sums")
+        return self.finished(f"{_name(self.product)}_join", self.programs, unaligned)

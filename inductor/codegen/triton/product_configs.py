@@ -1,0 +1,71 @@
+"""The configurations of a product's kernel that are worth measuring, by its shape and the limits of the GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...schedule.product import Product, ProductConfig, Sizes
+from .gpu import Gpu
+from .heuristics import ceil_div, power
+
+FEW_ROWS = 16  # up to here a product is bound by reading the second factor
+LEAST_DOT = 16  # the smallest block along any dimension that tensor cores take
+MAX_SPLIT = 16
+# (rows, columns, depth, warps, stages), of a tile in half precision
+TILES = (
+    (128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 128, 64, 4, 4), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4),
+    (64, 64, 64, 4, 4), (64, 64, 128, 4, 3), (64, 32, 64, 4, 5), (32, 64, 128, 4, 4), (32, 32, 128, 4, 4),
+)  # fmt: skip
+FLAT_TILES = ((16, 32, 128, 4, 4), (16, 64, 128, 4, 4), (16, 32, 256, 4, 3), (16, 128, 64, 4, 4))
+# (columns, depth, warps) of a block of the second factor, whose summed dimension is contiguous, or the other one
+DOWN_BLOCKS = ((1, 1024, 2), (2, 1024, 4), (4, 512, 4), (8, 256, 4), (16, 256, 8))
+ACROSS_BLOCKS = ((64, 32, 4), (128, 32, 4), (128, 64, 8), (256, 16, 4))
+MOST_CONFIGS = 12
+
+
+def configs(product: Product, gpu: Gpu) -> list[ProductConfig]:
+    """The configurations to measure, at most MOST_CONFIGS."""
+    sizes, itemsize = product.sizes, product.result.dtype.itemsize
+    found: list[ProductConfig] = []
+    if sizes.rows == 1:
+        found += _vectors(product, gpu)
+    if sizes.depth >= LEAST_DOT:
+        flat = sizes.rows <= FEW_ROWS
+        for rows, columns, depth, warps, stages in FLAT_TILES if flat else TILES:
+            tile = ProductConfig("dot", rows, columns, min(depth * 2 // itemsize, _block(sizes.depth)), warps, stages)
+            found += _splits(tile, sizes, gpu, itemsize)
+    return list(dict.fromkeys(found))[:MOST_CONFIGS]
+
+
+def _block(size: int) -> int:
+    return max(power(size), LEAST_DOT)
+
+
+def _splits(tile: ProductConfig, sizes: Sizes, gpu: Gpu, itemsize: int) -> list[ProductConfig]:
+    """The tile if it fits the product and the device's shared memory, and with the sum split if programs are few."""
+    wide = tile.rows >= 2 * _block(sizes.rows) or tile.columns >= 2 * _block(sizes.columns)
+    if wide or shared_bytes(tile, itemsize) > gpu.shared_bytes:
+        return []
+    programs = sizes.batch * ceil_div(sizes.rows, tile.rows) * ceil_div(sizes.columns, tile.columns)
+    steps = ceil_div(sizes.depth, tile.depth)
+    most = min(MAX_SPLIT, steps // 4, 2 * gpu.multiprocessors // programs)
+    split = 1 << max(most, 1).bit_length() - 1
+    return [tile] if split == 1 else [tile, replace(tile, split=split)]
+
+
+def shared_bytes(tile: ProductConfig, itemsize: int) -> int:
+    """The shared memory of a program that loads `stages` steps ahead."""
+    return (tile.rows + tile.columns) * tile.depth * itemsize * tile.stages
+
+
+def _vectors(product: Product, gpu: Gpu) -> list[ProductConfig]:
+    sizes, (_, right) = product.sizes, product.factors
+    blocks = DOWN_BLOCKS if right.stride[-2] == 1 else ACROSS_BLOCKS
+    found = []
+    for columns, depth, warps in blocks:
+        config = ProductConfig("vector", 1, columns, min(depth, power(sizes.depth)), warps, 2)
+        programs = sizes.batch * ceil_div(sizes.columns, columns)
+        most = min(MAX_SPLIT, ceil_div(sizes.depth, config.depth) // 2, 4 * gpu.multiprocessors // programs)
+        split = 1 << max(most, 1).bit_length() - 1
+        found.append(config if split == 1 else replace(config, split=split))
+    return found

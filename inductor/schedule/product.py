@@ -1,0 +1,242 @@
+"""Matrix products that a generated kernel can compute instead of ATen, with the pointwise loops that follow them.
+
+`products` finds them in a schedule: for each call of `mm`, `addmm`, `bmm` or `baddbmm`, the call alone and, if there is
+one, the group of loops that reads its result element by element (the *epilogue*). A `Product` in the place of the call
+(and of its epilogue) in the schedule makes code generation write a kernel for both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ..ir.buffer import Buffer, ComputedBuffer, ExternKernel, Layout
+from ..ir.nodes import GraphIR
+from .index import Affine
+from .node import Group
+from .scheduler import extern_reads, output_names
+
+aten = torch.ops.aten
+# The operators with a template: the position of the first factor.
+FACTORS = {
+    aten.mm.default: 0, aten.bmm.default: 0,
+    aten.addmm.default: 1, aten.baddbmm.default: 1, aten._addmm_activation.default: 1,
+}  # fmt: skip
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+Variables = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class ProductConfig:
+    """How a kernel computes a product.
+
+    kind: "dot", with tensor cores, a tile of rows by columns per program; "vector": one row per program, for products
+    that are bound by reading the second factor. `rows`, `columns`, `depth`: sizes of the blocks of the result and of
+    the steps along the summed dimension. `split`: into how many parts the sum is divided; a second kernel adds them.
+    """
+
+    kind: str
+    rows: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+    split: int = 1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A batch of products of a [rows, depth] and a [depth, columns] matrix."""
+
+    batch: int
+    rows: int
+    depth: int
+    columns: int
+
+
+@dataclass(eq=False)
+class Product(Group):
+    """A product with its epilogue, as one unit of the schedule; `outer` is the iteration space of the result.
+
+    `batch`, `rows` and `columns` are the variables of the epilogue that make up each dimension of the result, outermost
+    first. `stored` contains the result's name if it must reach memory. Without an epilogue there are no members.
+    """
+
+    kernel: ExternKernel = None  # type: ignore[assignment]
+    batch: Variables = ()
+    rows: Variables = ()
+    columns: Variables = ()
+    config: ProductConfig | None = None
+    epilogue: Group | None = field(default=None, repr=False)
+
+    @property
+    def result(self) -> Buffer:
+        """The buffer of the product itself, which is in memory only if `stored` contains it."""
+        out = self.kernel.outputs[0]
+        assert out is not None
+        return out
+
+    @property
+    def factors(self) -> tuple[Layout, Layout]:
+        """The layouts of the two factors."""
+        first = FACTORS[self.kernel.target]
+        left, right = self.kernel.args[first : first + 2]
+        return left.layout, right.layout
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of the product."""
+        left, right = self.factors
+        return Sizes(math.prod(left.size[:-2]), left.size[-2], left.size[-1], right.size[-1])
+
+    def read_names(self) -> set[str]:
+        """Buffers that the product or its epilogue reads."""
+        return (super().read_names() - {self.result.name}) | set(extern_reads(self.kernel))
+
+    def written_names(self) -> set[str]:
+        """Buffers that the product or its epilogue writes."""
+        return super().written_names() | {self.result.name}
+
+    def configured(self, config: ProductConfig) -> Product:
+        """The same product, computed as `config` says."""
+        return replace(self, config=config)
+
+
+def is_eligible(kernel: ExternKernel) -> bool:
+    """Whether there is a template for this call: static sizes, no empty tensor, one dtype, on a GPU."""
+    if kernel.target not in FACTORS or len(kernel.outputs) != 1 or kernel.outputs[0] is None:
+        return False
+    operands = list(kernel.operands())
+    layouts = [x.layout for x in (*operands, kernel.outputs[0])]
+    numbers = [n for at in layouts for n in (*at.size, *at.stride, at.offset)]
+    scales = kernel.kwargs.values()
+    if any(type(n) is not int for n in numbers) or any(type(v) not in (int, float, bool) for v in scales):
+        return False
+    (dtype, *others) = {at.dtype for at in layouts}
+    on_gpu = all(at.device.type == "cuda" for at in layouts)
+    return on_gpu and not others and dtype in DTYPES and all(at.numel for at in layouts)
+
+
+def alone(kernel: ExternKernel) -> Product:
+    """The product without an epilogue."""
+    layout = kernel.outputs[0].layout  # type: ignore[union-attr]
+    *batch, rows, columns = layout.size
+    names = [("o0", batch[0])] if batch else []
+    return Product(
+        list(layout.size), [], [], stored={kernel.outputs[0].name}, kernel=kernel,  # type: ignore[union-attr]
+        batch=tuple(names), rows=((f"o{len(batch)}", rows),), columns=((f"o{len(batch) + 1}", columns),),
+    )  # fmt: skip
+
+
+def with_epilogue(kernel: ExternKernel, group: Group, keep: bool) -> Product | None:
+    """The product with `group` as its epilogue; None if the group does not read each element of the result once, at the
+    point of its iteration space that belongs to the element. `keep`: the result must reach memory as well."""
+    out = kernel.outputs[0]
+    assert out is not None
+    if group.reduces or not group.fusible or any(type(n) is not int for n in group.outer):
+        return None
+    if group.written_names() & set(extern_reads(kernel)):
+        return None  # programs that finish early would overwrite operands of others
+    found = {access.index for m in group.members for access in m.reads() if access.buf == out.name}
+    if len(found) != 1:
+        return None
+    (index,) = found
+    dimensions = _dimensions(index, group.outer_vars(), out.layout) if isinstance(index, Affine) else None
+    if dimensions is None:
+        return None
+    *batch, rows, columns = dimensions
+    stored = group.stored | ({out.name} if keep else set())
+    return Product(
+        group.outer, [], group.members, stored=stored, kernel=kernel, batch=batch[0] if batch else (), rows=rows,
+        columns=columns, epilogue=group,
+    )  # fmt: skip
+
+
+def _dimensions(index: Affine, variables: Sequence[tuple[str, Any]], layout: Layout) -> list[Variables] | None:
+    """The variables that make up each dimension of a buffer that is read at `index`, outermost first; None if the index
+    does not count up each dimension."""
+    left = sorted(variables, key=lambda v: index.coef(v[0]))
+    if index.const != layout.offset or index.names() != {name for name, _ in variables}:
+        return None
+    result: list[Variables] = []
+    for size, stride in zip(reversed(layout.size), reversed(layout.stride)):
+        taken: list[tuple[str, int]] = []
+        have = 1
+        while have < size:
+            if not left or index.coef(left[0][0]) != stride * have or size % (have * left[0][1]):
+                return None
+            taken.insert(0, left.pop(0))
+            have *= taken[0][1]
+        result.insert(0, tuple(taken))
+    return None if left else result
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A product in a schedule: the positions of the call and of its epilogue (None if it is alone)."""
+
+    product: Product
+    call: int
+    epilogue: int | None
+
+
+def products(steps: Sequence[Group | ExternKernel], graph: GraphIR) -> list[Candidate]:
+    """The products of a schedule for which there is a template, each with its epilogue if it has one."""
+    outputs = output_names(graph)
+    found: list[Candidate] = []
+    taken: set[int | None] = set()
+    for at in reversed(range(len(steps))):  # of several products that one group reads, the last is fused with it
+        step = steps[at]
+        if isinstance(step, ExternKernel) and is_eligible(step):
+            fused = _fused(steps, at, step, outputs)
+            if fused is None or fused.epilogue in taken:
+                fused = Candidate(alone(step), at, None)
+            elif fused.epilogue is not None:
+                taken.add(fused.epilogue)
+            found.append(fused)
+    return found[::-1]
+
+
+def _fused(steps: Sequence[Group | ExternKernel], at: int, kernel: ExternKernel, outputs: set[str]) -> Candidate | None:
+    out = kernel.outputs[0]
+    assert out is not None
+    readers = [k for k in range(at + 1, len(steps)) if out.name in _reads(steps[k])]
+    if not readers:
+        return None
+    group = steps[readers[0]]
+    between = set().union(*(_writes(step) for step in steps[at + 1 : readers[0]]))
+    if not isinstance(group, Group) or isinstance(group, Product) or between & set(extern_reads(kernel)):
+        return None
+    product = with_epilogue(kernel, group, keep=len(readers) > 1 or out.name in outputs)
+    return None if product is None else Candidate(product, at, readers[0])
+
+
+def _reads(step: Group | ExternKernel) -> set[str]:
+    return step.read_names() if isinstance(step, Group) else set(extern_reads(step))
+
+
+def _writes(step: Group | ExternKernel) -> set[str]:
+    if isinstance(step, Group):
+        return step.written_names()
+    return {o.name for o in step.outputs if o is not None} | ({step.mutates} if step.mutates else set())
+
+
+def replaced(steps: Sequence[Group | ExternKernel], chosen: Sequence[tuple[Candidate, Product]]) -> list[Any]:
+    """The schedule with the chosen products in the place of their calls and epilogues."""
+    result: list[Any] = list(steps)
+    for candidate, product in chosen:
+        result[candidate.call] = product if candidate.epilogue is None else None
+        if candidate.epilogue is not None:
+            result[candidate.epilogue] = product
+    return [step for step in result if step is not None]
+
+
+def buffers_of(product: Product, graph: GraphIR) -> list[ComputedBuffer]:
+    """The computed buffers of the epilogue's members."""
+    names = {m.node.name for m in product.members}
+    return [b for b in graph.buffers if isinstance(b, ComputedBuffer) and b.name in names]
+

@@ -1,0 +1,266 @@
+"""Kernels of matrix products with their epilogues: values under Triton's interpreter, for every kind of configuration."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fake_gpu import on_gpu
+from op_samples import lowered
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from triton_support import Runner
+
+from inductor.autotune import choose
+from inductor.codegen import codegen
+from inductor.codegen.triton import TritonSource
+from inductor.codegen.triton.gpu import KNOWN
+from inductor.codegen.triton.product_configs import configs, shared_bytes
+from inductor.dtypes import dtype_name
+from inductor.ir.buffer import ExternKernel
+from inductor.lower import lower_graph
+from inductor.runtime import triton_build
+from inductor.schedule import Group, schedule
+from inductor.schedule.product import Product, ProductConfig, products, replaced
+
+aten = torch.ops.aten
+DOT = ProductConfig("dot", 16, 32, 16, 4, 2)
+CONFIGS = {
+    "dot": DOT,
+    "dot, split": ProductConfig("dot", 32, 16, 16, 4, 3, split=2),
+    "vector": ProductConfig("vector", 1, 8, 32, 4, 2),
+    "vector, split": ProductConfig("vector", 1, 16, 16, 2, 2, split=3),
+}
+
+
+def runner_of(fn, args, config):
+    """A Runner in whose schedule every product is computed by a template."""
+    graph = lowered(fn, *args, prepare=on_gpu)
+    steps = schedule(graph)
+    found = products(steps, graph)
+    chosen = [(c, c.product.configured(config)) for c in found]
+    runner = Runner(fn, *args, graph=graph)
+    runner.steps = replaced(steps, chosen)
+    runner.source = type(runner.source)(runner.source.gpu)
+    runner.launches = {id(g): runner.source.group(g, runner.dtypes) for g in runner.steps if isinstance(g, Group)}
+    return runner, found
+
+
+def check(fn, *args, config=DOT, fused=None):
+    runner, found = runner_of(fn, args, config)
+    want = fn(*args)
+    want = want if isinstance(want, tuple) else (want,)
+    tol = 2e-2 if any(x.dtype in (torch.bfloat16, torch.float16) for x in args) else 1e-4
+    for got, expected in zip(runner.run(*args), want, strict=True):
+        assert got.dtype == expected.dtype and got.stride() == expected.stride()
+        torch.testing.assert_close(got, expected, rtol=tol, atol=tol, equal_nan=True)
+    if fused is not None:
+        assert [c.epilogue is not None for c in found] == fused
+    codegen(runner.steps, runner.graph)  # the plan can be made
+    return runner
+
+
+def half(*size):
+    return torch.randn(*size).bfloat16()
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layouts_of_the_factors(config, dtype):
+    for m, k, n, kinds in [(32, 32, 32, (0,)), (5, 37, 19, (0, 1, 2, 3)), (1, 96, 20, (0, 2))]:
+        for turned in kinds:
+            a, b = torch.randn(m, k) / 8, torch.randn(k, n)
+            a = a.t().contiguous().t() if turned & 1 else a
+            b = b.t().contiguous().t() if turned & 2 else b
+            check(lambda a, b: a @ b, a.to(dtype), b.to(dtype), config=config, fused=[False])
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_epilogues(config):
+    x, w, b, r = half(2, 3, 40), half(24, 40), half(24), half(2, 3, 24)
+    check(lambda x, w, b, r: F.gelu(F.linear(x, w, b)) * 0.5 + r, x, w, b, r, config=config, fused=[True])
+    check(lambda x, w: F.linear(x, w).relu().float(), x, w, config=config, fused=[True])
+    check(lambda x, w: (F.linear(x, w), F.linear(x, w).sigmoid()), x, w, config=config)  # the result itself is returned
+    whole = x.round(), w.round()  # exact, so that a comparison is as well
+    check(lambda x, w: (F.linear(x, w) > 3).to(torch.int32), *whole, config=config, fused=[True])
+    # each element of the transposed result is written where it belongs
+    check(lambda x, w: F.linear(x, w).view(2, 3, 3, 8).transpose(1, 2).contiguous(), x, w, config=config, fused=[True])
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_operators(config):
+    a, b, m, v = torch.randn(5, 33), torch.randn(33, 20), torch.randn(5, 20), torch.randn(20)
+    check(lambda m, a, b: torch.addmm(m, a, b, alpha=0.5, beta=2), m, a, b, config=config)
+    check(lambda v, a, b: torch.addmm(v, a, b), v, a, b, config=config)
+    check(lambda m, a, b: torch.addmm(m[:, :1], a, b), m, a, b, config=config)
+    nan = torch.full((20,), math.nan)
+    check(lambda v, a, b: torch.addmm(v, a, b, beta=0), nan, a, b, config=config)
+    check(lambda v, a, b: aten._addmm_activation(v, a, b), v, a, b, config=config)
+    # on a GPU the library approximates tanh
+    runner, _ = runner_of(lambda v, a, b: aten._addmm_activation(v, a, b, use_gelu=True), (v, a, b), config)
+    want = F.gelu(torch.addmm(v, a, b), approximate="tanh")
+    torch.testing.assert_close(runner.run(v, a, b)[0], want, rtol=1e-4, atol=1e-4)
+    x, y, z = torch.randn(2, 5, 21), torch.randn(2, 21, 18), torch.randn(2, 5, 18)
+    check(lambda x, y: torch.bmm(x, y).exp(), x, y, config=config, fused=[True])
+    check(lambda x, y: torch.bmm(x, y), x.mT.contiguous().mT, y.mT.contiguous().mT, config=config)
+    check(lambda z, x, y: torch.baddbmm(z, x, y, alpha=2), z, x, y, config=config)
+    check(lambda z, x, y: torch.baddbmm(z[:1, :, :1], x, y, beta=0.5), z, x, y, config=config)
+    check(lambda x, y: torch.bmm(x, y[:1].expand(2, 21, 18)), x, y, config=config)
+
+
+def test_nan_and_infinity():
+    a, b = torch.randn(5, 37), torch.randn(37, 19)
+    a[1, 3], a[2, 4], b[5, 6], b[7, 8] = math.nan, math.inf, math.inf, -math.inf
+    for config in CONFIGS.values():
+        check(lambda a, b: (a @ b).clamp(max=1), a, b, config=config)
+
+
+def test_a_group_that_reads_two_products_is_fused_with_the_second():
+    x, u, w = half(6, 40), half(24, 40), half(24, 40)
+    check(lambda x, u, w: F.silu(F.linear(x, u)) * F.linear(x, w), x, u, w, fused=[False, True])
+
+
+def test_not_fused():
+    x, w = half(8, 40), half(24, 40)
+    check(lambda x, w: F.linear(x, w).float().sum(-1), x, w, fused=[False])  # a reduction
+    check(lambda x, w: F.linear(x, w).flip(0) * 2, x, w, fused=[False])  # elements of other tiles
+    y = torch.randn(24, 24)
+    check(lambda y: (y @ y) + (y @ y).t(), y, fused=[False, True])  # the second, in whose order
+
+
+def test_not_eligible():
+    for a, b in [(torch.randn(4, 8).double(), torch.randn(8, 4).double()), (torch.randn(0, 8), torch.randn(8, 4)),
+                 (torch.randn(4, 0), torch.randn(0, 4))]:
+        runner, found = runner_of(lambda a, b: a @ b + 1, (a, b), DOT)
+        assert not found
+    assert not any(isinstance(s, Product) for s in runner.steps)
+
+
+# ---- the choice between configurations
+
+
+def _graph(fn, *args):
+    graph = lowered(fn, *args, prepare=on_gpu)
+    return graph, schedule(graph)
+
+
+class Clock:
+    """Measures nothing: the k-th configuration is the fastest; ATen takes `aten` microseconds."""
+
+    def __init__(self, best, aten=10.0):
+        self.best, self.aten, self.problems = best, aten, []
+
+    def __call__(self, problems):
+        self.problems += problems
+        return [(self.aten, [1.0 if k == self.best else 5.0 for k in range(len(p.configs))]) for p in problems]
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYFRAME_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(choose, "_chosen", {})
+    return monkeypatch
+
+
+def test_the_fastest_configuration_is_chosen_and_remembered(fresh):
+    def fn(x, u, w, b):
+        return F.linear(F.linear(x, u).relu(), w, b), F.linear(x, u)
+
+    args = half(32, 64), half(64, 64), half(48, 64), half(48)
+    graph, steps = _graph(fn, *args)
+    clock = Clock(1)
+    found = choose.tuned(steps, graph, clock)
+    assert [type(s) for s in found] == [Product] * 3 and len(clock.problems) == 3
+    assert all(s.config == p.configs[1] for s, p in zip(found, clock.problems))
+    assert choose.tuned(steps, graph, clock)[0].config == found[0].config and len(clock.problems) == 3
+    fresh.setattr(choose, "_chosen", {})  # another process
+    again = choose.tuned(*reversed(_graph(fn, *args)), clock)
+    assert [s.config for s in again] == [s.config for s in found] and len(clock.problems) == 3
+    other = half(32, 64), half(64, 64), half(56, 64), half(56)
+    choose.tuned(*reversed(_graph(fn, *other)), clock)
+    assert len(clock.problems) == 4  # only what differs
+
+
+def test_aten_stays_where_it_is_as_fast(fresh):
+    graph, steps = _graph(lambda x, w: F.linear(x, w).relu(), half(32, 64), half(64, 64))
+    assert choose.tuned(steps, graph, Clock(0, aten=1.0)) == steps
+    assert choose.tuned(steps, graph) == steps  # no GPU
+
+
+def test_what_is_measured_computes_the_same(fresh):
+    """The graphs that are measured: of a product and its epilogue, with everything else they read as inputs."""
+
+    def fn(x, u, w, r, cache):
+        h = F.silu(F.linear(x, u)) * F.linear(x, w)
+        cache.copy_(torch.addmm(r, h, w.t()) + cache)
+        return h
+
+    args = half(32, 64), half(64, 64), half(64, 64), half(32, 64), half(32, 64)
+    graph, steps = _graph(fn, *args)
+    clock = Clock(0)
+    for problem in choose_problems(steps, graph, clock):
+        inner = problem.subgraph()
+        values = [torch.randn(b.layout.size).to(b.dtype) for b in inner.inputs]
+        results = []
+        for config in (None, DOT):
+            codegen(problem.steps(config), inner)
+            runner = Runner(fn, graph=inner)
+            runner.steps = problem.steps(config)
+            runner.launches = {id(g): runner.source.group(g, runner.dtypes) for g in runner.steps if isinstance(g, Group)}
+            copies = [v.clone() for v in values]
+            results.append([*runner.run(*copies), *copies])
+        for got, want in zip(*results):
+            torch.testing.assert_close(got, want, rtol=2e-2, atol=0.1)
+
+
+def choose_problems(steps, graph, clock):
+    choose.tuned(steps, graph, clock)
+    assert len(clock.problems) == 3
+    return clock.problems
+
+
+SHAPES = [(1, 4096, 4096), (1, 768, 50257), (8, 4096, 1024), (16, 768, 3072), (64, 1024, 1024), (100, 40, 64), (512, 768, 3072), (8192, 8192, 8192)]
+
+
+@pytest.mark.parametrize("gpu", [KNOWN[80], KNOWN[90]])
+def test_configurations_fit_the_device(gpu):
+    for m, k, n in SHAPES:
+        for dtype in (torch.bfloat16, torch.float32):
+            with FakeTensorMode():
+                args = torch.empty(m, k, dtype=dtype), torch.empty(n, k, dtype=dtype)
+            graph, steps = _graph_of_fakes(lambda x, w: F.linear(x, w), args)
+            (candidate,) = products(steps, graph)
+            found = configs(candidate.product, gpu)
+            assert 3 <= len(found) <= 12
+            for config in found:
+                assert config.kind == "vector" or shared_bytes(config, dtype.itemsize) <= gpu.shared_bytes
+                assert math.prod([config.rows, config.columns]) <= 128 * 256
+            assert any(c.kind == "vector" for c in found) == (m == 1)
+
+
+def _graph_of_fakes(fn, args):
+    with args[0].fake_mode:
+        gm = make_fx(lambda *xs: [fn(*xs)])(*args)
+    graph = lower_graph(on_gpu(gm))
+    return graph, schedule(graph)
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_kernels_compile(arch):
+    """For GPUs, with as much shared memory as was predicted; an epilogue of each kind of configuration."""
+    kernels, limits = [], []
+    for m, k, n, dtype in [(1, 512, 256, torch.bfloat16), (16, 1024, 256, torch.float16), (512, 256, 512, torch.bfloat16)]:
+        with FakeTensorMode():
+            args = [torch.empty(s, dtype=dtype) for s in ((m, k), (n, k), (n,), (m, n))]
+        graph, steps = _graph_of_fakes(lambda x, w, b, r: F.gelu(F.linear(x, w, b)) + r, args)
+        (candidate,) = products(steps, graph)
+        dtypes = {b.name: dtype_name(b.dtype) for b in [*graph.inputs, *graph.buffers] if hasattr(b, "dtype")}
+        dtypes |= {o.name: dtype_name(o.dtype) for b in graph.buffers if isinstance(b, ExternKernel) for o in b.outputs}
+        found = configs(candidate.product, KNOWN[arch])
+        for config in (found[0], found[-1]):
+            source = TritonSource(KNOWN[arch])
+            source.group(candidate.product.configured(config), dtypes)
+            kernels += source.kernels
+            limits += [KNOWN[arch].shared_bytes] * len(source.kernels)
+    for kernel, cubin, limit in zip(kernels, triton_build.build_all(kernels, arch), limits):
+        assert cubin.hidden >= 0 and cubin.shared <= limit, kernel.name
