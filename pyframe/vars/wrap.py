@@ -35,6 +35,7 @@ from ..core.source import (
 )
 from ..errors import SkipFrame
 from .containers.deque import DequeVar
+from .containers.existing_iterators import COUNT, OVER_CONSTANTS, wrap_iterator
 from .containers.lazy_containers import LazyContainerVar, LongSequenceVar
 from .containers.mapping import DictVar, key_of
 from .containers.ranges import RangeVar
@@ -439,6 +440,10 @@ def _lock(tx: Tracer, value: Any, source: Source | None) -> Var:
     return SharedLockVar(tx, value, source)
 
 
+def _iterator(tx: Tracer, value: Any, source: Source | None) -> Var:
+    return wrap_iterator(tx, value, source) or _opaque(tx, value, source)
+
+
 def _decimal(tx: Tracer, value: Any, source: Source | None) -> Var:
     return (wrap_decimal if type(value) is decimal.Decimal else _opaque)(tx, value, source)
 
@@ -582,5 +587,6 @@ _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
     (LOCKS, _lock),
     (decimal.Decimal, _decimal),
     ((property, staticmethod, classmethod), _descriptor),
+    ((COUNT, *OVER_CONSTANTS), _iterator),
 ]
 

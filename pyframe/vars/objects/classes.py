@@ -21,7 +21,7 @@ from ..protocol import arity, dunder, slots
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.class_reads import MISSING, is_immutable, lookup, note_class, reads_attributes_itself
 from ..protocol.const import ConstVar, fold, make
-from ..registry import call_model
+from ..registry import Args, Kwargs, call_model, register
 from ..tracer import Tracer
 from .class_writes import write
 from .functions import BoundMethodVar, BuiltinVar
@@ -280,3 +280,24 @@ def type_var(tx: Tracer, value: Var) -> Var:
 
 def is_callable(tx: Tracer, value: Var) -> bool:
     return lookup(type_var(tx, value).constant(), "__call__") is not MISSING
+
+
+class _HasSubclasses:
+    """Guard predicate: whether a class has these direct subclasses."""
+
+    def __init__(self, classes: list[type]) -> None:
+        self.classes = classes
+
+    def __call__(self, cls: type) -> bool:
+        return type.__subclasses__(cls) == self.classes
+
+
+@register(type.__subclasses__)
+def _subclasses(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    cls = slots.constant_or(args[0], None)
+    if not isinstance(cls, type) or tx.placeholder_objects:  # some of these may be classes that the program created
+        return args[0].unsupported(tx, "__subclasses__()")
+    found: list[type] = type.__subclasses__(cls)
+    source = ConstSource.of(cls, cls.__name__)
+    tx.guard(source, "PREDICATE", (_HasSubclasses(found), (), f"has {len(found)} subclasses"))
+    return make(found)

@@ -60,9 +60,12 @@ register(dict)(_mapping(dict))
 register(collections.OrderedDict)(_mapping(collections.OrderedDict))
 
 
-@register(dict.fromkeys, collections.OrderedDict.fromkeys)
-def _fromkeys(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return DictVar({})._fromkeys(tx, *args)
+def _fromkeys(cls: type) -> Handler:
+    return lambda tx, args, kwargs: DictVar({}, None, cls)._fromkeys(tx, *args, **kwargs)
+
+
+for _cls in (dict, collections.OrderedDict, collections.defaultdict):
+    register(_cls.fromkeys)(_fromkeys(_cls))
 
 
 @register(collections.defaultdict)

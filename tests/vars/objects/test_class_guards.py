@@ -122,3 +122,24 @@ def test_classes_are_distinguished() -> None:
     second.method = lambda self: 4
     for cls in (first, second, first):
         assert torch.equal(compiled(X, cls()), fn(X, cls()))
+
+
+def test_subclasses_are_guarded():
+    class Base:
+        number = 1
+
+    class First(Base):
+        number = 2
+
+    def fn(x):
+        return x + sum(each.number for each in Base.__subclasses__())
+
+    x = torch.ones(2)
+    compiled = pyframe.compile(fn, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), fn(x))
+
+    class Second(Base):
+        number = 5
+
+    torch.testing.assert_close(compiled(x), fn(x))
+    assert [First, Second] == Base.__subclasses__()

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import pytest
 import torch
 from language_support import Table, X, agree
+from util import check
 
 case = Table()
 
@@ -439,3 +441,12 @@ def inside_tuple(x, pair):
 @pytest.mark.parametrize("row", case, ids=Table.name)
 def test_whole_graph(row: Any) -> None:
     agree(*row)
+
+
+@pytest.mark.parametrize("cls", [dict, collections.OrderedDict, collections.defaultdict])
+def test_fromkeys_of_each_kind_of_dict(cls):
+    def fn(x):
+        filled = cls.fromkeys(["a", "b"], 1)
+        return x + filled["a"], filled, type(filled) is cls, getattr(filled, "default_factory", None)
+
+    check(fn, torch.ones(2), breaks=0)
