@@ -14,6 +14,7 @@ from .aot.input_fallback import AlignedRetry
 from .artifact import Artifact
 from .autocast import is_autocast_enabled, without_autocast
 from .compile_report import CompileReport
+from .cudagraphs.automatic import recorded_if_host_bound
 from .cudagraphs.recorder import recorded
 from .eager.operator_errors import run_with_aten
 from .fx_utils.places import label_of
@@ -57,16 +58,20 @@ def _addresses(sources: Sequence[str], names: Sequence[str], processes: Processe
 
 
 def make_callable(
-    gm: fx.GraphModule, artifact: Artifact, spec: PlanSpec, addresses: list[Any], report: CompileReport | None = None
+    gm: fx.GraphModule, artifact: Artifact, spec: PlanSpec, addresses: list[Any], report: CompileReport | None = None,
+    unasked: bool = False,
 ) -> Callable[..., Any]:
     """The callable that takes the place of `gm`. `spec`: the artifact's plan, or the one for certain sizes. With a
-    `report`, calls on a GPU are recorded as CUDA graphs, and the report says why if they are not."""
+    `report`, calls on a GPU are recorded as CUDA graphs, and the report says why if they are not. `unasked`: they are
+    recorded if the host slows them down."""
     attributes = tuple(value for _, value in attributes_of(gm))
     plan = make_plan(
         spec, addresses, attributes, artifact.form or "list", fallback=run_with_aten(gm), label=label_of(gm)
     )
     if report is not None:
         plan = recorded(plan, spec, addresses, attributes, artifact.form or "list", report.not_recorded.append)
+    elif unasked:
+        plan = recorded_if_host_bound(plan, spec, addresses, attributes, artifact.form or "list")
     if artifact.structure is not None:
         plan = _unflattened(plan, artifact.structure)
     return without_autocast(plan) if is_autocast_enabled() else plan

@@ -234,8 +234,8 @@ def _compile(
         store(key, artifact, report)
     else:
         show_code(artifact)
-    recording = report if options.cudagraphs else None
-    return make_callable(gm, artifact, artifact.spec, build(artifact, report), recording)
+    recording, unasked = (report if options.cudagraphs else None), options.cudagraphs is None
+    return make_callable(gm, artifact, artifact.spec, build(artifact, report), recording, unasked)
 
 
 # ---- graphs of many sizes

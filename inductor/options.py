@@ -17,14 +17,15 @@ class CompileOptions:
     cache: keep compiled graphs on disk.
     verify: "first": compare each compiled graph with ATen at its first call; a rate above 0 and up to 1: compare that
     share of the calls, for at most that share of the time; None: use the environment variable PYFRAME_VERIFY.
-    cudagraphs: record the calls of compiled graphs on a GPU as CUDA graphs; no effect on the CPU.
+    cudagraphs: record the calls of compiled graphs on a GPU as CUDA graphs; no effect on the CPU. None: only graphs
+    without gradients whose calls are found to be bound by the host, and not at the cost of much memory.
     max_autotune: on a GPU, compute each matrix product by the faster of ATen and generated kernels, which is measured.
     """
 
     strict: bool = False
     cache: bool = True
     verify: str | float | None = None
-    cudagraphs: bool = False
+    cudagraphs: bool | None = None
     max_autotune: bool = False
 
     @staticmethod
@@ -36,7 +37,7 @@ class CompileOptions:
                 raise ValueError(f"unknown option {name!r}; accepted: {', '.join(sorted(accepted))}")
             if name == "verify":
                 Policy.of(value)
-            elif not isinstance(value, bool):
+            elif not isinstance(value, bool) and not (name == "cudagraphs" and value is None):
                 raise ValueError(f"option {name!r} must be {accepted[name]}, not {value!r}")
         return CompileOptions(**dict(given or {}))
 

@@ -18,7 +18,7 @@ MODES: dict[str, dict[str, Any]] = {
     "default": {},
     "reduce-overhead": {"cudagraphs": True},
     "max-autotune": {"cudagraphs": True, "max_autotune": True},
-    "max-autotune-no-cudagraphs": {"max_autotune": True},
+    "max-autotune-no-cudagraphs": {"cudagraphs": False, "max_autotune": True},
 }
 
 # torch's options that set an option of `CompileOptions`.

@@ -26,7 +26,8 @@ class Options:
         a rate r, 0 < r <= 1: at that share of calls, for at most that share of the time; None: as PYFRAME_VERIFY says.
     float_inputs: floats that vary are graph inputs; False: constants, for a backend that is not pyframe's own and may
         wrongly treat the example's value as a constant.
-    cudagraphs: with backend "inductor": record compiled graphs on a GPU as CUDA graphs (mode "reduce-overhead").
+    cudagraphs: with backend "inductor": record compiled graphs on a GPU as CUDA graphs (mode "reduce-overhead"); None:
+        those without gradients that the host slows down; False: none.
     max_autotune: with backend "inductor": compute matrix products on a GPU by the faster of ATen and generated kernels.
     cache: with backend "inductor": keep compiled graphs on disk.
     steps: instructions that one trace may execute while its graph does not grow; None: config.instruction_limit.
@@ -39,7 +40,7 @@ class Options:
     steps: int | None = None
     float_inputs: bool = True
     verify: str | float | None = None
-    cudagraphs: bool = False
+    cudagraphs: bool | None = None
     max_autotune: bool = False
     cache: bool = True
 

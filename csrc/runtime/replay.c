@@ -30,6 +30,7 @@ typedef struct replay_object {
     PyObject *acquire, *release; /* methods of the device's lock */
     Py_ssize_t count, n_results, n_mutated;
     Py_ssize_t n_memories; /* that results are in */
+    int stopped; /* `otherwise` is the plan, and nothing is recorded any more */
     enum result_form form;
     replay_result *results;
     Py_ssize_t *mutated;
@@ -382,6 +383,21 @@ attempt_replay(replay_object *r, PyObject *const *args)
     return result;
 }
 
+/* From now on call the plan. */
+static int
+stop(replay_object *r)
+{
+    PyObject *plan = PyObject_GetAttrString(r->otherwise, "plan");
+    if (plan == NULL) {
+        return -1;
+    }
+    r->stopped = 1;
+    r->recordings = r->skip = NULL;
+    Py_CLEAR(r->offered);
+    Py_XSETREF(r->otherwise, plan);
+    return 0;
+}
+
 /* Take over what the Recorder offers: its recordings, and a byte for each input. */
 static int
 refresh(replay_object *r)
@@ -390,6 +406,10 @@ refresh(replay_object *r)
     if (offered == NULL || offered == r->offered) {
         Py_XDECREF(offered);
         return offered == NULL ? -1 : 0;
+    }
+    if (offered == Py_None) {
+        Py_DECREF(offered);
+        return stop(r);
     }
     PyObject *recordings, *skip;
     int fits = PyArg_ParseTuple(offered, "O!O!:offered", &PyTuple_Type, &recordings, &PyBytes_Type, &skip);
@@ -420,8 +440,13 @@ refresh(replay_object *r)
 static PyObject *
 call_otherwise(replay_object *r, PyObject *const *args, size_t nargsf, PyObject *kwnames, PyObject *given)
 {
-    PyObject *result = given != NULL ? PyObject_CallMethod(r->otherwise, "take", "O", given)
-                                     : PyObject_Vectorcall(r->otherwise, args, nargsf, kwnames);
+    PyObject *callee = Py_NewRef(r->otherwise); /* may be replaced meanwhile */
+    PyObject *result = given != NULL ? PyObject_CallMethod(callee, "take", "O", given)
+                                     : PyObject_Vectorcall(callee, args, nargsf, kwnames);
+    Py_DECREF(callee);
+    if (r->stopped) {
+        return result;
+    }
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     if (refresh(r) < 0) {

@@ -10,6 +10,7 @@ typedef struct {
     vectorcallfunc vectorcall;
     PyObject *target, *check;
     long long countdown;
+    PyObject *weak_references;
 } sampler_object;
 
 static PyObject *
@@ -67,6 +68,9 @@ static void
 sampler_dealloc(sampler_object *sampler)
 {
     PyObject_GC_UnTrack(sampler);
+    if (sampler->weak_references != NULL) {
+        PyObject_ClearWeakRefs((PyObject *)sampler);
+    }
     sampler_clear(sampler);
     Py_TYPE(sampler)->tp_free((PyObject *)sampler);
 }
@@ -88,6 +92,7 @@ PyTypeObject sampler_type = {
     .tp_dealloc = (destructor)sampler_dealloc,
     .tp_traverse = (traverseproc)sampler_traverse,
     .tp_clear = (inquiry)sampler_clear,
+    .tp_weaklistoffset = offsetof(sampler_object, weak_references),
     .tp_members = sampler_members,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(sampler_object, vectorcall),

@@ -18,4 +18,7 @@ graph, and replays that graph in later calls. What makes a replay compute what t
 A plan that cannot be recorded (`refusal.py`) runs as usual, and so does a call under another capture, under a dispatch
 or function mode, or while another thread replays. `spec.py` derives the plan that is recorded; `device.py` is the
 interface to CUDA, of which tests have an implementation for the CPU.
+
+Replays run in C (`csrc/runtime/replay.c`), from finding the recording to making the results; the Recorder is called
+where no recording fits. In the default mode `automatic.py` decides whether a plan is recorded.
 """

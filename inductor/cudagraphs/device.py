@@ -43,6 +43,10 @@ class Device(Protocol):
     def capturing(self) -> bool:
         """Whether the current stream is being captured already."""
 
+    def timer(self) -> Callable[[], Callable[[], float | None]]:
+        """Start a measurement of work on the current stream. The function returned ends it, and returns a function that
+        says how many seconds the device needed; None while it is at work."""
+
     def capture(self, body: Body, tensors: Sequence[Any]) -> Graph:
         """Record what `body(tensors)` queues, without executing it. The graph keeps none of the tensors alive. What
         `body` raises is raised, and RuntimeError if it did something that cannot be recorded."""
@@ -75,6 +79,20 @@ class Cuda:
 
     def capturing(self) -> bool:
         return torch.cuda.is_current_stream_capturing()
+
+    def timer(self) -> Callable[[], Callable[[], float | None]]:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        stream = torch.cuda.current_stream(self.index)
+        start.record(stream)
+
+        def seconds() -> float | None:
+            return start.elapsed_time(end) * 1e-3 if end.query() else None
+
+        def stop() -> Callable[[], float | None]:
+            end.record(stream)
+            return seconds
+
+        return stop
 
     def capture(self, body: Body, tensors: Sequence[Any]) -> Graph:
         graph = torch.cuda.CUDAGraph()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from ..dtypes import dtype_of
 from ..extension import _C
 from ..log.stages import count, show
 from ..log.warnings import warn_once
@@ -26,6 +28,8 @@ MAX_MOVES = 3  # of an input that is a result of a recording, before it is copie
 MAX_PARAMETER_MOVES = 8
 MAX_KEPT = 8  # recordings of a plan at a time
 MAX_RECORDINGS = 24  # recordings of a plan altogether; after that it runs unrecorded
+MAX_UNASKED = 4  # the same for a plan that is recorded without having been asked for
+MAX_UNASKED_COPIES = 1 << 20  # bytes of the inputs that each call of such a plan copies
 ALIGNMENT = 16
 
 _function_mode: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
@@ -68,12 +72,14 @@ class Recorder:
     """A callable like `plan`, with `take` as a C plan has it. See the package's documentation for what it does.
 
     `replay()` is the callable to use: it replays in C what needs no decision, and calls the Recorder otherwise. It sees
-    only the recordings in `offered`.
+    only the recordings in `offered`; None says that none will be made any more.
+
+    `unasked`: recorded by itself in the default mode. All results are copied, and nothing is reported.
     """
 
     def __init__(
         self, device: Device, plan: Any, spec: PlanSpec, derived: RecordedSpec, kernels: Sequence[Any],
-        bound: Sequence[torch.Tensor], form: Form, refused: Callable[[str], None],
+        bound: Sequence[torch.Tensor], form: Form, refused: Callable[[str], None], unasked: bool = False,
     ) -> None:
         self.device, self.plan, self.spec, self.derived = device, plan, spec, derived
         self.place = torch.device(spec.device)
@@ -87,13 +93,14 @@ class Recorder:
         self.copied: set[int] = set()
         self.moves = [0] * len(spec.inputs)
         self.skip = self._skip_bytes()
-        self.handed_out = [True] * len(derived.memories)
+        self.unasked = unasked
+        self.handed_out = [not unasked] * len(derived.memories)
         self.dtypes = [memory.dtype for memory in derived.memories]
         self.recordings: dict[tuple[bytes, bool], list[Recording]] = {}
         self.last: list[int] = []  # the addresses in the last call without a replay
-        self.calls = self.made = 0
+        self.calls, self.made = (WARM_UP - 1 if unasked else 0), 0
         self.stopped = False
-        self.offered: tuple[tuple[Any, ...], bytes] = (), self.skip  # for replays in C, see `replay`
+        self.offered: tuple[tuple[Any, ...], bytes] | None = (), self.skip  # for replays in C, see `replay`
 
     def replay(self) -> Callable[..., Any]:
         """The callable for users of the plan."""
@@ -186,7 +193,7 @@ class Recorder:
                 for number in recording.busy():
                     self.handed_out[number] = False
             same = []
-        if self.made >= MAX_RECORDINGS:
+        if self.made >= (MAX_UNASKED if self.unasked else MAX_RECORDINGS):
             self._stop("its inputs or the users of its results change too often")
             return None
         while sum(map(len, self.recordings.values())) + len(same) >= MAX_KEPT and self.recordings:
@@ -218,8 +225,11 @@ class Recorder:
     def _stop(self, reason: str) -> None:
         self.stopped = True
         self.recordings.clear()
-        self._offer()
-        _report(reason, self.refused)
+        self.offered = None
+        if self.unasked:
+            show("cudagraphs", f"a graph is not recorded any more: {reason}")
+        else:
+            _report(reason, self.refused)
 
     # ---- inputs
 
@@ -253,10 +263,19 @@ class Recorder:
                     moved.add(i)
         if moved:
             self.copied |= moved
+            if self.unasked and not self._may_copy():
+                self._stop("its inputs change their addresses")
+                return False
             self.skip = self._skip_bytes()
             self.recordings.clear()
             self._offer()
         return True
+
+    def _may_copy(self) -> bool:
+        """Whether a recording that nobody asked for may copy these inputs: they are small, and are not written."""
+        specs = [self.spec.inputs[i] for i in self.copied]
+        copied = sum(math.prod(x.size) * dtype_of(x.dtype).itemsize for x in specs)
+        return self.copied.isdisjoint(self.spec.mutated) and copied <= MAX_UNASKED_COPIES
 
     def _is_ours(self, address: int) -> bool:
         return any(memory.holds(address) for memory in self.device.memories)

@@ -32,7 +32,7 @@ def test_each_mode_computes_the_same(mode):
 
 def test_what_modes_stand_for():
     names = CompileOptions.names()
-    wanted = {"reduce-overhead": True, "max-autotune": True, "default": False, "max-autotune-no-cudagraphs": False}
+    wanted = {"reduce-overhead": True, "max-autotune": True, "default": None, "max-autotune-no-cudagraphs": False}
     assert {mode: CompileOptions.of(translated({}, mode, names)).cudagraphs for mode in MODES} == wanted
     tuned = {mode for mode in MODES if CompileOptions.of(translated({}, mode, names)).max_autotune}
     assert tuned == {"max-autotune", "max-autotune-no-cudagraphs"}

@@ -40,6 +40,7 @@ class FakeDevice:
         self.captures = self.replays = self.entered = 0
         self.user_captures = False
         self.raw = None
+        self.seconds = 0.0  # that each call takes the device; None while it is at work
         self.capturing_now = self.capturing
 
     def current(self):
@@ -47,6 +48,9 @@ class FakeDevice:
 
     def capturing(self):
         return self.user_captures
+
+    def timer(self):
+        return lambda: lambda: self.seconds
 
     def capture(self, body, tensors):
         """Runs `body` for the errors that it raises, but on copies, as a capture executes nothing; indices are 0, as the
