@@ -17,6 +17,7 @@ from typing import Any
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental import proxy_tensor
+from torch.types import py_sym_types
 
 from .._C import FakeDispatch
 from ..process.import_stubs import peers_loaded, stub_torch_compiler
@@ -24,6 +25,7 @@ from ..torch_compat import set_device_guards
 from .fake_fft import mend_fft
 from .fake_layout import mend_layouts
 from .torch_mistakes import without_mistakes
+from .trace_memo import remember_calls
 
 
 def fake_mode(**options: Any) -> FakeTensorMode:
@@ -98,8 +100,16 @@ def _forget_pending_symbols(args: tuple[Any, ...]) -> None:
             x.fake_mode.shape_env.pending_fresh_unbacked_symbols.clear()
 
 
+def _is_symbolic(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x._has_symbolic_sizes_strides or isinstance(x, py_sym_types)
+
+
 def make_fx(function: Callable[..., Any], **options: Any) -> Callable[..., torch.fx.GraphModule]:
-    """torch's `make_fx`, without importing torch._dynamo and torch._inductor, and without wrong decompositions."""
+    """torch's `make_fx`, without importing torch._dynamo and torch._inductor, and without wrong decompositions.
+
+    If no size is symbolic, it runs without torch's mode that notes for each node the function that the program called.
+    Nothing here reads that, and the mode takes microseconds at each read of an attribute of a tensor.
+    """
 
     def trace(*args: Any) -> torch.fx.GraphModule:
         with stub_torch_compiler, without_mistakes():
@@ -107,6 +117,7 @@ def make_fx(function: Callable[..., Any], **options: Any) -> Callable[..., torch
             import torch._higher_order_ops.triton_kernel_wrap  # noqa: F401
 
             _forget_pending_symbols(args)
-            return proxy_tensor.make_fx(function, **options)(*args)
+            options["_disable_torch_fn_metadata_mode"] = not any(map(_is_symbolic, args))
+            return proxy_tensor.make_fx(remember_calls(function), **options)(*args)
 
     return trace

@@ -252,6 +252,7 @@ class _TrainingRun(GraphRun):
         super().__init__(gm, state)
         self.primals = [x for x in primals if isinstance(x, torch.Tensor)]
         self.states = list(map(InputState.of, self.primals))
+        self.marks = list(map(_mark, self.primals))
         self.recorded: list[str] = []
         self.seen: set[Any] = {x.grad_fn for x in self.primals}
 
@@ -260,10 +261,9 @@ class _TrainingRun(GraphRun):
         versions = [x._version for x in given if not x.is_inference()]
         result = super().run_node(n)
         if versions != [x._version for x in given if not x.is_inference()]:
-            states = list(map(InputState.of, self.primals))
-            if states != self.states or any(map(torch._functionalize_was_storage_changed, self.primals)):
+            changed = self._update_states(given)
+            if changed or any(map(torch._functionalize_was_storage_changed, self.primals)):
                 self.recorded.append(n.name)
-                self.states = states
         line: str | None = n.meta.get("stack_trace")
         stack = [x.grad_fn for x in tensors_in(result)] if line else []
         while stack:
@@ -273,6 +273,23 @@ class _TrainingRun(GraphRun):
                 step.register_prehook(lambda _, line=line: torch.fx.traceback.set_stack_trace([line]))
                 stack.extend(source for source, _ in step.next_functions)
         return result
+
+    def _update_states(self, written: Sequence[torch.Tensor]) -> bool:
+        """Update `states` after a node that writes to some of the tensors `written`; whether any state changed. The
+        state of an input is read again only if the node takes it or its mark changed, since there may be many."""
+        marks, ids = list(map(_mark, self.primals)), set(map(id, written))
+        changed = False
+        for k, (x, old, new) in enumerate(zip(self.primals, self.marks, marks)):
+            if old != new or id(x) in ids:
+                state = InputState.of(x)
+                changed, self.states[k] = changed or state != self.states[k], state
+        self.marks = marks
+        return changed
+
+
+def _mark(x: torch.Tensor) -> tuple[int, bool]:
+    """Differs before and after any write to a functional tensor or to a view of it."""
+    return version_of(x), x.requires_grad
 
 
 class _Trace:
