@@ -259,7 +259,8 @@ def _pick(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
 
 def _forward_of(spec: TrainingSpec, forward: Compiled, rerun: Rerun) -> Callable[..., tuple[torch.Tensor, ...]]:
     """The forward of the graph's autograd node: (ctx, *primals) -> the returned tensors."""
-    run, hold, views, nested, parts = _writing(spec, forward), rerun.hold, spec.views, bool(spec.nested), spec.parts
+    run, hold, views, nested = _writing(spec, forward), rerun.hold, spec.views, bool(spec.nested)
+    counts_freed = bool(spec.conflicts)
     inputs, returned = _pick(spec.saved.inputs), _pick(spec.saved.returned)
     count, differentiable, separable = len(spec.origins), len(spec.tangents), rerun.separable
 
@@ -267,7 +268,7 @@ def _forward_of(spec: TrainingSpec, forward: Compiled, rerun: Rerun) -> Callable
         ctx.held = hold(primals)
         if nested:
             ctx.direct = None
-        if parts:
+        if counts_freed:
             ctx.freed = _NONE
         outputs = run(*primals)
         for k in views:  # autograd refuses writes to a view that a custom function returns
@@ -285,15 +286,22 @@ def _forward_of(spec: TrainingSpec, forward: Compiled, rerun: Rerun) -> Callable
 
 def _gradients_of(spec: TrainingSpec, backward: Compiled, rerun: Rerun) -> GradientsOf:
     """The backward of the graph's autograd node, see GradientsOf."""
-    gradients, parts, nested = _Gradients(spec, backward), spec.parts, bool(spec.nested)
+    gradients, conflicts = _Gradients(spec, backward), spec.conflicts
+    saves = bool(spec.saved.inputs or spec.saved.returned or spec.saved.kept)
 
-    def freed_by_others(ctx: Any, tangents: Sequence[torch.Tensor | None]) -> bool:
-        """Whether backward passes through other parts of the graph, and only those, have freed the saved tensors."""
-        return bool(parts and ctx.freed) and ctx.freed.isdisjoint(_parts_of(parts, tangents))
+    def freed_but_unneeded(ctx: Any, tangents: Sequence[torch.Tensor | None], last: bool) -> bool:
+        """Whether earlier backward passes have freed the saved tensors, but in eager nothing that this one needs.
+        Records what this one frees."""
+        given = [k for k, x in enumerate(tangents) if x is not None]
+        earlier = ctx.freed
+        if last and not _keeps_graph():
+            ctx.freed = earlier.union(given)
+        return bool(earlier) and all(earlier.isdisjoint(conflicts[k]) for k in given)
 
     def found(ctx: Any, tangents: Sequence[torch.Tensor | None], last: bool) -> tuple[torch.Tensor | None, ...]:
+        unneeded = bool(conflicts) and freed_but_unneeded(ctx, tangents, last)
         if torch.is_grad_enabled() or not _PLAIN.issuperset(map(type, tangents)):
-            return rerun(ctx, tangents, check=not freed_by_others(ctx, tangents))
+            return rerun(ctx, tangents, check=not unneeded)
         if any(x is not None and x.layout is not _STRIDED for x in tangents) and rerun.can_run(ctx):
             return rerun(ctx, tangents)  # the gradients of inputs may be sparse, too
         partial = rerun.partial and any(x is None for x in tangents)
@@ -305,12 +313,12 @@ def _gradients_of(spec: TrainingSpec, backward: Compiled, rerun: Rerun) -> Gradi
         except RuntimeError:  # freed, or written since; eager raises an error too if it needs the tensor
             if rerun.spared(ctx, tangents):
                 return rerun(ctx, tangents, check=False)
-            if freed_by_others(ctx, tangents) and rerun.can_run(ctx):
+            if not unneeded or saves and not rerun.can_run(ctx):
+                raise
+            if saves:
                 return rerun(ctx, tangents, check=False)
-            raise
+            given = []
         if last:
-            if parts and not _keeps_graph():
-                ctx.freed = ctx.freed.union(_parts_of(parts, tangents))
             ctx.maybe_clear_saved_tensors()  # frees each saved tensor after its last use, unless the graph is retained
         try:
             computed = gradients(given, tangents)
@@ -333,7 +341,7 @@ def _gradients_of(spec: TrainingSpec, backward: Compiled, rerun: Rerun) -> Gradi
         computed = found(ctx, tangents, last)
         return added(computed, direct) if task == torch._C._current_graph_task_id() else computed
 
-    return found_and_direct if nested else found
+    return found_and_direct if spec.nested else found
 
 
 def _one_node(forward_of: Callable[..., Any], gradients_of: GradientsOf, spec: TrainingSpec) -> Callable[..., Any]:
@@ -350,11 +358,6 @@ def _one_node(forward_of: Callable[..., Any], gradients_of: GradientsOf, spec: T
     if len(spec.origins) > 1:
         watch_hooks(CompiledGraph, record=bool(spec.nested))
     return function_apply(CompiledGraph)
-
-
-def _parts_of(parts: Sequence[int], tangents: Sequence[torch.Tensor | None]) -> set[int]:
-    """The parts of the autograd graph that a backward pass with these tangents visits."""
-    return {part for part, x in zip(parts, tangents) if x is not None}
 
 
 class _Gradients:

@@ -30,7 +30,7 @@ from .functionalize import (
     unwrapped,
     version_of,
 )
-from .levels import AutogradGraph, Level, levels, parts, reaching
+from .levels import AutogradGraph, Level, conflicts, levels, reaching, saves_nothing
 from .memory import is_random, separate_memory
 from .plain_memory import computed_values
 from .results import Computed, ForwardOutputs, InputState, RecordedWrites, Result, View, classify, dense
@@ -49,7 +49,8 @@ class JointGraph:
     `results`: how each flat result of the graph is obtained; `structure`: their pytree.
     `origins[k]`: (n, is_base): flat result n is returned[k], or a view whose base is returned[k]; None if there is
     none.
-    `nested`: the returned tensors that are computed from results. `parts`: per tangent, see `levels.parts`.
+    `nested`: the returned tensors that are computed from results. `conflicts`: per tangent, see
+    `levels.conflicts`.
     `reaching[i]`: the numbers of the tangents whose results autograd connects to input i, even where its gradient is
     zero whatever they are, as that of `sgn`; empty if there is only one tangent.
     `products`, `not_zero`: sets of tangents, see `products_with_data` and `not_zero_at_zero` of `absent_tangents`.
@@ -70,7 +71,7 @@ class JointGraph:
     conjugated: frozenset[int] = frozenset()
     nested: tuple[Level, ...] = ()
     uncounted: tuple[int, ...] = ()
-    parts: tuple[int, ...] = ()
+    conflicts: tuple[tuple[int, ...], ...] = ()
     reaching: tuple[tuple[int, ...], ...] = ()
     products: tuple[int, ...] = ()
     not_zero: tuple[int, ...] = ()
@@ -138,7 +139,7 @@ def to_joint(
         trace.conjugated,
         trace.nested,
         finals.uncounted,
-        trace.parts,
+        trace.conflicts,
         trace.reaching,
         *_where_absent(graph, tangents, trace.own_backward),
     )
@@ -299,7 +300,7 @@ class _Trace:
     finals: ForwardOutputs
     conjugated: frozenset[int]
     nested: tuple[Level, ...]
-    parts: tuple[int, ...] = ()
+    conflicts: tuple[tuple[int, ...], ...] = ()
     reaching: tuple[tuple[int, ...], ...] = ()
     own_backward: bool = False
     returned: list[InputState]
@@ -358,16 +359,18 @@ class _Trace:
         return [returned, [unwrapped(x) for _, x in finals.written], gradients, [unwrapped(x) for x in tangents]]
 
     def _relations(self, finals: ForwardOutputs, values: Sequence[Any], primals: Sequence[Any]) -> AutogradGraph:
-        """The autograd graph of the differentiable results; sets `nested`, `parts` and `own_backward`. Empty if there
-        is nothing to find: no two results."""
+        """The autograd graph of the differentiable results; sets `nested`, `conflicts` and `own_backward`. Empty if
+        there is nothing to find: no two results."""
         self.nested = ()
+        given = {x.grad_fn for x in primals if isinstance(x, torch.Tensor)}
+        if finals.differentiable == 1 and saves_nothing(finals.returned[0], given):
+            self.conflicts = ((),)
         if len(values) <= 1 or not finals.differentiable:
             return AutogradGraph.of(())
         history = AutogradGraph.of(finals.returned[: finals.differentiable])
         self.nested = tuple(levels(history, _sources(finals, values)))
         if finals.differentiable > 1:
-            given = {x.grad_fn for x in primals if isinstance(x, torch.Tensor)}
-            self.parts = parts(history, given)
+            self.conflicts = conflicts(history, given)
             self.own_backward = history.mark_own(given)
             history.watch_undefined()
         return history

@@ -3,7 +3,7 @@ autograd node, hides it. `joint.py` calls this at compile time; the answers let 
 
 - `levels`: the outputs that autograd computes from other outputs, as `loss` in `h = g(x); return h, loss(h)`. The
   outputs of one level depend only on earlier levels; `nested.py` gives each level an autograd node of its own.
-- `parts`: the groups of outputs that share no autograd nodes, so a backward through one leaves the others usable.
+- `conflicts`: which outputs share saved tensors, so a backward pass through one frees what the other needs.
 - `reaching`: the outputs connected to each input; if none of these gets a gradient, the input's gradient is None.
 
 The autograd graph is walked once (`AutogradGraph.of`), because each access to an attribute of an autograd node creates
@@ -12,6 +12,7 @@ new Python objects.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -150,31 +151,49 @@ def reaching(graph: AutogradGraph, leaves: Sequence[Any]) -> tuple[tuple[int, ..
     return tuple(tuple(k for k, bits in enumerate(reached) if bits >> i & 1) for i in range(len(leaves)))
 
 
-def parts(graph: AutogradGraph, outside: set[Any]) -> tuple[int, ...]:
-    """For each returned tensor, the number of its part of the autograd graph. Parts share no nodes except leaves and
-    those in `outside`, so in eager a backward pass through one part frees nothing of another. Empty if there is only
-    one part."""
-    joined: dict[Any, Any] = {}  # union-find: a node of the same part, or the node itself
-
-    def inside(node: Any) -> bool:
-        return node not in outside and bool(graph.edges[node])
-
+def conflicts(graph: AutogradGraph, outside: set[Any]) -> tuple[tuple[int, ...], ...]:
+    """For each returned tensor, the numbers of those, itself included, whose backward passes free saved tensors that
+    its own needs, if the graph is not retained. Saved tensors of leaves and of nodes in `outside` do not count. Empty
+    if every backward pass frees something that each of the others needs."""
+    below: dict[Any, int] = {}  # the nodes with saved tensors that each node is computed from, itself included
+    count = 0
     for node, edges in graph.edges.items():
-        if node in outside or not edges:
+        bits = 0
+        if node not in outside:
+            for edge in edges:
+                if edge is not None:
+                    bits |= below[edge[0]]
+            if edges and _saves(node):
+                bits |= 1 << count
+                count += 1
+        below[node] = bits
+    needed = [below[root] for root in graph.roots]
+    found = tuple(tuple(k for k, bits in enumerate(needed) if bits & own) for own in needed)
+    return found if any(len(numbers) < len(needed) for numbers in found) else ()
+
+
+def saves_nothing(returned: torch.Tensor, outside: set[Any]) -> bool:
+    """Whether no autograd node behind a tensor has saved tensors, so that any number of backward passes can run."""
+    seen, stack = set(outside), [returned.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
             continue
-        joined[node] = node
-        for edge in edges:
-            if edge is not None and inside(edge[0]):
-                joined[_root(joined, edge[0])] = node
-    first: dict[Any, int] = {}
-    found = tuple(
-        first.setdefault(_root(joined, root) if inside(root) else k, k) for k, root in enumerate(graph.roots)
-    )
-    return found if len(set(found)) > 1 else ()
+        seen.add(node)
+        edges = node.next_functions
+        if edges and _saves(node):
+            return False
+        stack += [source for source, _ in edges]
+    return True
 
 
-def _root(joined: dict[Any, Any], node: Any) -> Any:
-    while (above := joined[node]) is not node:
-        joined[node] = joined[above]  # halves the path
-        node = above
-    return node
+def _saves(node: Any) -> bool:
+    """Whether an autograd node has saved tensors."""
+    kind: Any = type(node)
+    saved = [getattr(node, name) for name in _saved_attributes(kind)]
+    return any(bool(each) if isinstance(each, tuple | list) else each.data is not None for each in saved)
+
+
+@functools.cache
+def _saved_attributes(kind: Any) -> tuple[str, ...]:
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved"))

@@ -78,7 +78,8 @@ class Rerun:
         self.separable = any(len(users) < len(spec.tangents) for users in self.users)
         self.partial = bool(spec.products or spec.not_zero)  # None and zeros differ for some tangents
         # autograd watches saved tensors for writes, but does not say which one was written
-        every = self.separable or bool(spec.parts)
+        self.counts_freed = bool(spec.conflicts)
+        every = self.separable or self.counts_freed
         self.watched = [i for i in sorted(needed.difference(self.copied)) if i not in saved or every]
         self.loose = [i for i, nbytes in spec.rerunning.temporary if i not in saved and nbytes >= _LARGE]
         self.autocast = [(kind, torch.get_autocast_dtype(kind)) for kind in DEVICES if torch.is_autocast_enabled(kind)]
@@ -161,6 +162,9 @@ class Rerun:
         are computed from them. The gradients of the inputs on paths that bypass these results are left in `ctx.direct`,
         for the backward of the whole graph, whose node is `ctx`."""
         primals, values = self._run(ctx, True, None)
+        tangents = list(tangents)
+        if self.counts_freed and not torch._C._autograd._get_current_graph_task_keep_graph():
+            ctx.freed = ctx.freed.union([k for k, x in tangents if x is not None])
         found: list[torch.Tensor | None] = [None] * len(sources)
         with contextlib.ExitStack() as hooks:  # removes the hooks, so that a second derivative does not run them
             for n, i in enumerate(sources):

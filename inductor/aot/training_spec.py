@@ -68,7 +68,7 @@ class Rerunning:
 class TrainingSpec:
     """Primals are the inputs, followed by the module's tensors. For a graph with symbolic sizes, sizes are `Size`s.
 
-    `results`, `structure`, `writes`, `origins`, `nested`, `uncounted`, `parts`, `products`, `not_zero`: as in
+    `results`, `structure`, `writes`, `origins`, `nested`, `uncounted`, `conflicts`, `products`, `not_zero`: as in
     JointGraph. `views`: the returned tensors that are views in the forward graph.
     """
 
@@ -84,7 +84,7 @@ class TrainingSpec:
     rerunning: Rerunning
     nested: tuple[Level, ...] = ()
     uncounted: tuple[int, ...] = ()
-    parts: tuple[int, ...] = ()
+    conflicts: tuple[tuple[int, ...], ...] = ()
     products: tuple[int, ...] = ()
     not_zero: tuple[int, ...] = ()
 
@@ -114,7 +114,7 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
         rerunning(joint),
         joint.nested,
         joint.uncounted,
-        joint.parts,
+        joint.conflicts,
         joint.products,
         joint.not_zero,
     )

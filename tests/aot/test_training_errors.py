@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import fx
 
 import inductor
+import pyframe
 
 
 def leaf(*shape):
@@ -192,3 +193,27 @@ def test_no_device_is_visible():
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["True", "False", "True"], (done.stdout, done.stderr)
+
+
+def _returns_sum(x):
+    return x + 1, (x + 1).exp()
+
+
+@pytest.mark.parametrize("fn", [lambda x: x + 1, lambda x: x * 2, lambda x: x.view(3, 1) - x, _returns_sum])
+@pytest.mark.filterwarnings("ignore:inductor. a backward after some saved tensors")
+def test_backward_passes_that_do_not_retain_the_graph(fn):
+    """A second one raises an error if it needs saved tensors that the first one freed."""
+
+    def outcomes(run):
+        x = torch.ones(3, requires_grad=True)
+        results = run(x)
+        for k in (0, 0, -1, -1, 0):
+            try:
+                (results[k] if isinstance(results, tuple) else results).sum().backward()
+            except RuntimeError as error:
+                assert "second time" in str(error)
+                yield "error"
+            else:
+                yield [f"{n:.4f}" for n in x.grad.tolist()]
+
+    assert list(outcomes(pyframe.compile(fn))) == list(outcomes(fn))
