@@ -37,7 +37,7 @@ from .cpp.source import Source
 from .values import STATUS
 
 if TYPE_CHECKING:
-    from .triton.source import TritonSource
+    from .triton.source import GroupLaunches, TritonSource
 
 # Operators whose result is written to memory that the plan allocates, through their `out` overload.
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
@@ -143,7 +143,7 @@ class _Planner:
         return self.numbers.setdefault(name, len(self.numbers))
 
     def run(self) -> tuple[Source | TritonSource, PlanSpec]:
-        calls = [call for what in self.groups for call in self._plan_calls(what)]
+        calls = [call for what in self._batches() for call in self._plan_calls(what)]
         first, last = _lifetimes(calls)
         self.in_kernels = {b for c in calls if isinstance(c.what, int) for b in c.touches}
         slots = sorted(b for b in {b for c in calls for b in c.makes} - self.escapes if not self._lives_apart(b))
@@ -174,9 +174,20 @@ class _Planner:
 
     # ---- what is called
 
-    def _plan_calls(self, what: Group | ExternKernel) -> list[_Call]:
+    def _batches(self) -> Sequence[Group | ExternKernel | list[Group]]:
+        """The groups and ATen calls in order; for a GPU, groups that may be launched together are lists."""
+        if self.device.type == "cpu" or isinstance(self.source, Source):
+            return self.groups
+        from .triton.horizontal import batches
+
+        sizes = {name: self._nbytes(name) for name in self.layouts}
+        return batches(self.groups, self.given, {name: n for name, n in sizes.items() if not isinstance(n, Size)})
+
+    def _plan_calls(self, what: Group | ExternKernel | list[Group]) -> list[_Call]:
         if isinstance(what, ExternKernel):
             return [self._extern_call(what)]
+        if isinstance(what, list):
+            return self._plan_calls(what[0]) if len(what) == 1 else self._several(what)
         if 0 in what.outer:  # its buffers are allocated, but there is nothing to compute
             created = self._created(sorted(what.written_names()), what.stored)
             return [_Call(None, created, created)]
@@ -190,7 +201,17 @@ class _Planner:
 
     def _launches(self, source: TritonSource, group: Group) -> list[_Call]:
         """The launches of a group. Scratch memory shared by them is in the arena, like other intermediates."""
-        launches = source.group(group, self.dtypes)
+        return self._calls(source, source.group(group, self.dtypes), group.stored)
+
+    def _several(self, groups: list[Group]) -> list[_Call]:
+        """The launches of groups that are independent of each other."""
+        assert not isinstance(self.source, Source)
+        calls = []
+        for launches, members in self.source.several(groups, self.dtypes):
+            calls += self._calls(self.source, launches, set().union(*(group.stored for group in members)))
+        return calls
+
+    def _calls(self, source: TritonSource, launches: GroupLaunches, stored: set[str]) -> list[_Call]:
         names = {s.name: f"%scratch{len(self.layouts)}_{s.name}" for s in launches.scratch}
         for scratch in launches.scratch:
             name, dtype = names[scratch.name], dtype_of(scratch.dtype)
@@ -200,7 +221,7 @@ class _Planner:
         for launch in launches.launches:
             bufs = [names.get(b, b) for b in launch.bufs]
             kernel = source.kernels[launch.kernel]
-            makes = [*self._created(bufs, group.stored), *(b for b in bufs if b in names.values())]
+            makes = [*self._created(bufs, stored), *(b for b in bufs if b in names.values())]
             self.aligned |= {b for i, b in enumerate(bufs) if i in kernel.aligned and b in self.given}
             calls.append(_Call(launch.kernel, bufs, makes, tuple(map(_unsettled, kernel.grid)), kernel.sizes))
         return calls

@@ -198,6 +198,24 @@ class _Pointwise(Kernel):
         return lines
 
 
+class FlatKernel(_Kernel):
+    """A pointwise kernel along one axis, as a part of a kernel for several groups (`horizontal.py`): `xnumel` and the
+    number `start` of the first program are variables, and the number of elements need not fill the last block."""
+
+    def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], gpu: Gpu) -> None:
+        super().__init__(values, axes, dtypes, heuristics.pointwise(hint(axes.axis("x").size), gpu.multiprocessors))
+        self.masked.add("x")
+
+    def draft(self, unaligned: Collection[str]) -> Draft:
+        """The kernel, without the lines that set `pid`, `start` and `xnumel`."""
+        self.lines += self.place("x", "(pid - start) * XBLOCK")
+        if self.values.overwrites_loads():
+            self.load_all(self.values.stores)
+        for store in self.values.stores:
+            self.store(store)
+        return self.finished("several", 1, unaligned)
+
+
 @dataclass(frozen=True)
 class _Job:
     """The part of a reducing group that one kernel computes: the loops of `phases`, whose reductions are shared with

@@ -6,13 +6,14 @@ Each distinct kernel appears once, below a comment with the user's source lines 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...schedule.node import Group
 from ...schedule.product import Product
 from ..cpp.source import operators, user_lines
 from .gpu import DEFAULT, Gpu
+from .horizontal import combined
 from .kernel import Draft, Launch, Scratch, TritonKernel, drafts
 from .ops import imports
 from .product import product_drafts
@@ -49,6 +50,18 @@ class TritonSource:
         else:
             made, scratch = drafts(group, dtypes, self.gpu, unaligned)
         return GroupLaunches(tuple(Launch(self._number(d, group), d.bufs) for d in made), tuple(scratch))
+
+    def several(
+        self, groups: Sequence[Group], dtypes: Mapping[str, str], unaligned: Collection[str] = ()
+    ) -> list[tuple[GroupLaunches, list[Group]]]:
+        """The launches of groups that `horizontal.batches` put together, with the groups that each of them computes."""
+        out = []
+        for draft, members in combined(groups, dtypes, self.gpu, unaligned):
+            if draft is None:
+                out.append((self.group(members[0], dtypes, unaligned), members))
+            else:
+                out.append((GroupLaunches((Launch(self._number(draft, members[0]), draft.bufs),), ()), members))
+        return out
 
     def _number(self, draft: Draft, group: Group) -> int:
         constants = tuple(draft.constants.items())

@@ -1,0 +1,164 @@
+"""Launches of independent pointwise groups with the same code as one launch, such as the updates of an optimizer.
+
+Each group gets a range of the programs. A program selects the pointers and the number of elements of its group by
+comparing its number with the starts of these ranges; the code that follows is common to all groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from ...ir.buffer import ExternKernel
+from ...ir.size import Size
+from ...schedule.node import Group
+from ...schedule.scheduler import extern_reads
+from ..values import Values
+from . import heuristics
+from .axes import plan_axes
+from .gpu import Gpu
+from .kernel import Draft, FlatKernel
+
+MAX_POINTERS = 480  # 4,096 bytes of arguments, less those that Triton adds
+MAX_GROUPS = 64
+MAX_CREATED = 1 << 20  # bytes: a group that creates larger results is not moved, because they would live longer
+VECTOR = 16  # elements; counts that are multiples of it allow wide loads
+
+Unit: TypeAlias = "Group | ExternKernel"
+
+
+@dataclass
+class _Batch:
+    """Groups that may run in one launch, and what the units from the first of them on read and write."""
+
+    groups: list[Group]
+    reads: set[str] = field(default_factory=set)
+    writes: set[str] = field(default_factory=set)
+
+    def add(self, reads: Collection[str], writes: Collection[str]) -> None:
+        self.reads.update(reads)
+        self.writes.update(writes)
+
+
+def batches(
+    units: Sequence[Unit], given: Collection[str], nbytes: Mapping[str, int]
+) -> list[ExternKernel | list[Group]]:
+    """The units in order, where independent pointwise groups that look alike are together at the place of the first.
+
+    `given`: the inputs. `nbytes`: the size of each buffer that has a known one.
+    """
+    out: list[ExternKernel | list[Group]] = []
+    opened: dict[object, _Batch] = {}
+    for unit in units:
+        reads, writes = _accesses(unit)
+        key = _likeness(unit, given, nbytes) if isinstance(unit, Group) else None
+        batch = None if key is None else opened.get(key)
+        if isinstance(unit, Group) and batch is not None and _independent(batch, reads, writes):
+            batch.groups.append(unit)
+        elif isinstance(unit, Group):
+            out.append([unit])
+            if key is not None:
+                opened[key] = _Batch(out[-1])  # type: ignore[arg-type]  # the list that was appended
+        else:
+            out.append(unit)
+        for other in opened.values():
+            other.add(reads, writes)
+    return out
+
+
+def _accesses(unit: Unit) -> tuple[Collection[str], Collection[str]]:
+    if isinstance(unit, Group):
+        return unit.read_names(), unit.written_names()
+    writes = [o.name for o in unit.outputs if o is not None]
+    return extern_reads(unit), [*writes, unit.mutates] if unit.mutates is not None else writes
+
+
+def _independent(batch: _Batch, reads: Collection[str], writes: Collection[str]) -> bool:
+    """Whether a unit may run at the same time as the first group of the batch."""
+    return not (batch.writes.intersection(reads) or (batch.writes | batch.reads).intersection(writes))
+
+
+def _likeness(group: Group, given: Collection[str], nbytes: Mapping[str, int]) -> object:
+    """A cheap key that groups with the same code have in common; None for a group that is launched alone."""
+    if group.reduces or not group.fusible or any(isinstance(n, Size) or n == 0 for n in group.outer):
+        return None
+    created = [name for name in group.stored if name not in given]
+    if any(nbytes.get(name, MAX_CREATED + 1) > MAX_CREATED for name in created):
+        return None
+    return len(group.outer) > 0, *(tuple(op.name for op in m.node.ops) for m in group.members)
+
+
+@dataclass(frozen=True)
+class _Flat:
+    """A group as a one-dimensional kernel over `count` elements."""
+
+    draft: Draft
+    count: int
+
+    @property
+    def key(self) -> object:
+        """Equal for kernels that differ only in pointers and in the number of elements."""
+        return self.draft.lines, self.draft.signature, self.draft.aligned, self.count % VECTOR == 0
+
+
+def combined(
+    groups: Sequence[Group], dtypes: Mapping[str, str], gpu: Gpu, unaligned: Collection[str] = ()
+) -> list[tuple[Draft | None, list[Group]]]:
+    """The groups of a batch by launch: a kernel and the groups that it computes, or None and one group that needs a
+    kernel of its own."""
+    alike: dict[object, list[tuple[_Flat, Group]]] = {}
+    alone: list[Group] = []
+    for group in groups:
+        flat = _flat(group, dtypes, gpu, unaligned)
+        if flat is None:
+            alone.append(group)
+        else:
+            alike.setdefault(flat.key, []).append((flat, group))
+    out: list[tuple[Draft | None, list[Group]]] = []
+    for members in alike.values():
+        most = max(1, min(MAX_GROUPS, MAX_POINTERS // max(1, len(members[0][0].draft.bufs))))
+        for start in range(0, len(members), most):
+            some = members[start : start + most]
+            if len(some) == 1:
+                alone.append(some[0][1])
+            else:
+                out.append((_merged([flat for flat, _ in some], gpu), [group for _, group in some]))
+    return out + [(None, [group]) for group in alone]
+
+
+def _flat(group: Group, dtypes: Mapping[str, str], gpu: Gpu, unaligned: Collection[str]) -> _Flat | None:
+    """None if the kernel of the group has two axes, or needs 64-bit indices."""
+    axes = plan_axes(group)
+    if len(axes.tile) != 1 or axes.fixed:
+        return None
+    kernel = FlatKernel(Values(group, axes.renames, set(), dtypes), axes, dtypes, gpu)
+    if kernel.wide:
+        return None
+    return _Flat(kernel.draft(unaligned), group.work())
+
+
+def _merged(parts: Sequence[_Flat], gpu: Gpu) -> Draft:
+    """One kernel for all parts, which have the same key."""
+    first = parts[0].draft
+    config = heuristics.pointwise(sum(part.count for part in parts), gpu.multiprocessors)
+    block = config.block("x")
+    positions = range(len(first.bufs))
+    varying = [i for i in positions if any(part.draft.bufs[i] != first.bufs[i] for part in parts)]
+    bufs, signature, aligned = list(first.bufs), list(first.signature), list(first.aligned)
+    lines = ["pid = tl.program_id(0)", "start = pid * 0", f"xnumel = pid * 0 + {parts[0].count}"]
+    programs = heuristics.ceil_div(parts[0].count, block)
+    for part in parts[1:]:
+        lines += [f"if pid >= {programs}:", f"    start = pid * 0 + {programs}", f"    xnumel = pid * 0 + {part.count}"]
+        for i in varying:
+            lines.append(f"    b{i} = b{len(bufs)}")
+            if i in first.aligned:
+                aligned.append(len(bufs))
+            bufs.append(part.draft.bufs[i])
+            signature.append(first.signature[i])
+        programs += heuristics.ceil_div(part.count, block)
+    return replace(
+        first, kind="several", lines=(*lines, *first.lines), bufs=tuple(bufs), constants={"XBLOCK": block},
+        grid=(programs,), config=config, signature=tuple(signature), aligned=tuple(aligned),
+    )  # fmt: skip
+
