@@ -81,7 +81,9 @@ def _independent(batch: _Batch, reads: Collection[str], writes: Collection[str])
 
 def _likeness(group: Group, given: Collection[str], nbytes: Mapping[str, int]) -> object:
     """A cheap key that groups with the same code have in common; None for a group that is launched alone."""
-    if group.reduces or not group.fusible or any(isinstance(n, Size) or n == 0 for n in group.outer):
+    if type(group) is not Group or group.reduces or not group.fusible:
+        return None
+    if any(isinstance(n, Size) or n == 0 for n in group.outer):
         return None
     created = [name for name in group.stored if name not in given]
     if any(nbytes.get(name, MAX_CREATED + 1) > MAX_CREATED for name in created):

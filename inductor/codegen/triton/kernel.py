@@ -198,7 +198,7 @@ class _Pointwise(Kernel):
         return lines
 
 
-class FlatKernel(_Kernel):
+class FlatKernel(Kernel):
     """A pointwise kernel along one axis, as a part of a kernel for several groups (`horizontal.py`): `xnumel` and the
     number `start` of the first program are variables, and the number of elements need not fill the last block."""
 
