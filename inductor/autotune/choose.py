@@ -102,7 +102,7 @@ def _usable(
             drafts, _ = product_drafts(product.configured(config), dtypes)
         except Unsupported:  # an operation or dtype that Triton lacks; the group itself then fails to compile as well
             return []
-        contents = [(d.lines, d.constants, d.grid, d.signature, d.config) for d in drafts]
+        contents = [config, *((d.lines, d.constants, d.grid, d.signature, d.config) for d in drafts)]
         result.append((config, repr(contents)))
     return result
 

@@ -28,8 +28,8 @@ DOT = ProductConfig("dot", 16, 32, 16, 4, 2)
 CONFIGS = {
     "dot": DOT,
     "dot, split": ProductConfig("dot", 32, 16, 16, 4, 3, split=2),
-    "vector": ProductConfig("vector", 1, 8, 32, 4, 2),
-    "vector, split": ProductConfig("vector", 1, 16, 16, 2, 2, split=3),
+    "vector": ProductConfig("vector", 1, 32, 32, 4, 2),
+    "vector, split": ProductConfig("vector", 1, 32, 16, 2, 2, split=3),
 }
 
 
@@ -89,7 +89,7 @@ def test_epilogues(config):
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_operators(config):
-    a, b, m, v = torch.randn(5, 33), torch.randn(33, 20), torch.randn(5, 20), torch.randn(20)
+    a, b, m, v = torch.randn(3, 33), torch.randn(33, 20), torch.randn(3, 20), torch.randn(20)
     check(lambda m, a, b: torch.addmm(m, a, b, alpha=0.5, beta=2), m, a, b, config=config)
     check(lambda v, a, b: torch.addmm(v, a, b), v, a, b, config=config)
     check(lambda m, a, b: torch.addmm(m[:, :1], a, b), m, a, b, config=config)
@@ -100,7 +100,7 @@ def test_operators(config):
     runner, _ = runner_of(lambda v, a, b: aten._addmm_activation(v, a, b, use_gelu=True), (v, a, b), config)
     want = F.gelu(torch.addmm(v, a, b), approximate="tanh")
     torch.testing.assert_close(runner.run(v, a, b)[0], want, rtol=1e-4, atol=1e-4)
-    x, y, z = torch.randn(2, 5, 21), torch.randn(2, 21, 18), torch.randn(2, 5, 18)
+    x, y, z = torch.randn(2, 3, 21), torch.randn(2, 21, 18), torch.randn(2, 3, 18)
     check(lambda x, y: torch.bmm(x, y).exp(), x, y, config=config, fused=[True])
     check(lambda x, y: torch.bmm(x, y), x.mT.contiguous().mT, y.mT.contiguous().mT, config=config)
     check(lambda z, x, y: torch.baddbmm(z, x, y, alpha=2), z, x, y, config=config)
