@@ -43,8 +43,9 @@ class Problem:
         """The schedule of the product alone; None: with ATen."""
         if config is not None:
             return [self.product.configured(config)]
-        group = self.product.epilogue
-        return [self.product.kernel] if group is None else [self.product.kernel, group]
+        before, after = self.product.prologue, self.product.epilogue
+        steps = [None if before is None else before.group, self.product.kernel, after]
+        return [step for step in steps if step is not None]
 
     def subgraph(self) -> GraphIR:
         """A graph of the product and its epilogue; whatever else they read or write in place is an input."""

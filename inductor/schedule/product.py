@@ -1,8 +1,9 @@
-"""Matrix products that a generated kernel can compute instead of ATen, with the pointwise loops that follow them.
+"""Matrix products that a generated kernel can compute instead of ATen, with the loops around them.
 
-`products` finds them in a schedule: for each call of `mm`, `addmm`, `bmm` or `baddbmm`, the call alone and, if there is
-one, the group of loops that reads its result element by element (the *epilogue*). A `Product` in the place of the call
-(and of its epilogue) in the schedule makes code generation write a kernel for both.
+`products` finds them in a schedule: for each call of `mm`, `addmm`, `bmm` or `baddbmm`, the call, the group of loops
+that reads its result element by element (the *epilogue*), and the group that computes its second factor, such as the
+dequantization of a weight (the *prologue*), where there are such groups. A `Product` in the place of all of them makes
+code generation write a kernel for all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..ir.buffer import Buffer, ComputedBuffer, ExternKernel, Layout
+from ..ir.buffer import Buffer, ComputedBuffer, ExternKernel, Layout, View
 from ..ir.nodes import GraphIR
 from .index import Affine
 from .node import Group
@@ -27,6 +28,7 @@ FACTORS = {
     aten.addmm.default: 1, aten.baddbmm.default: 1, aten._addmm_activation.default: 1,
 }  # fmt: skip
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+FEW_ROWS = 16  # up to here a product is bound by reading the second factor, and each element is read about once
 Variables = tuple[tuple[str, int], ...]
 
 
@@ -58,6 +60,20 @@ class Sizes:
     columns: int
 
 
+@dataclass(frozen=True, eq=False)
+class Prologue:
+    """The group that computes the second factor, which is not in memory then.
+
+    `depth` and `columns` are the variables of the group that make up each dimension of the factor, outermost first.
+    `buffer` is the name of the factor's buffer.
+    """
+
+    group: Group
+    depth: Variables
+    columns: Variables
+    buffer: str
+
+
 @dataclass(eq=False)
 class Product(Group):
     """A product with its epilogue, as one unit of the schedule; `outer` is the iteration space of the result.
@@ -72,6 +88,7 @@ class Product(Group):
     columns: Variables = ()
     config: ProductConfig | None = None
     epilogue: Group | None = field(default=None, repr=False)
+    prologue: Prologue | None = None
 
     @property
     def result(self) -> Buffer:
@@ -95,7 +112,8 @@ class Product(Group):
 
     def read_names(self) -> set[str]:
         """Buffers that the product or its epilogue reads."""
-        return (super().read_names() - {self.result.name}) | set(extern_reads(self.kernel))
+        names = (super().read_names() - {self.result.name}) | set(extern_reads(self.kernel))
+        return names if self.prologue is None else names - {self.prologue.buffer} | self.prologue.group.read_names()
 
     def written_names(self) -> set[str]:
         """Buffers that the product or its epilogue writes."""
@@ -162,8 +180,9 @@ def _dimensions(index: Affine, variables: Sequence[tuple[str, Any]], layout: Lay
     left = sorted(variables, key=lambda v: index.coef(v[0]))
     if index.const != layout.offset or index.names() != {name for name, _ in variables}:
         return None
-    result: list[Variables] = []
-    for size, stride in zip(reversed(layout.size), reversed(layout.stride)):
+    found: list[Variables] = []
+    order = sorted(range(len(layout.size)), key=lambda d: (layout.stride[d], layout.size[d] != 1, -d))
+    for size, stride in ((layout.size[d], layout.stride[d]) for d in order):
         taken: list[tuple[str, int]] = []
         have = 1
         while have < size:
@@ -171,17 +190,18 @@ def _dimensions(index: Affine, variables: Sequence[tuple[str, Any]], layout: Lay
                 return None
             taken.insert(0, left.pop(0))
             have *= taken[0][1]
-        result.insert(0, tuple(taken))
-    return None if left else result
+        found.append(tuple(taken))
+    return None if left else [found[order.index(d)] for d in range(len(order))]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A product in a schedule: the positions of the call and of its epilogue (None if it is alone)."""
+    """A product in a schedule: the positions of the call, of its epilogue and of its prologue (None without one)."""
 
     product: Product
     call: int
     epilogue: int | None
+    prologue: int | None = None
 
 
 def products(steps: Sequence[Group | ExternKernel], graph: GraphIR) -> list[Candidate]:
@@ -197,7 +217,7 @@ def products(steps: Sequence[Group | ExternKernel], graph: GraphIR) -> list[Cand
                 fused = Candidate(alone(step), at, None)
             elif fused.epilogue is not None:
                 taken.add(fused.epilogue)
-            found.append(fused)
+            found.append(_with_prologue(steps, fused, outputs))
     return found[::-1]
 
 
@@ -215,6 +235,34 @@ def _fused(steps: Sequence[Group | ExternKernel], at: int, kernel: ExternKernel,
     return None if product is None else Candidate(product, at, readers[0])
 
 
+def _with_prologue(steps: Sequence[Group | ExternKernel], candidate: Candidate, outputs: set[str]) -> Candidate:
+    """The candidate with the group that computes its second factor, if only the product reads that factor and there are
+    so few rows that each element is needed about once."""
+    product = candidate.product
+    operand = product.kernel.args[FACTORS[product.kernel.target] + 1]
+    name = (operand.buffer if isinstance(operand, View) else operand).name
+    at = next((k for k in range(candidate.call) if name in _writes(steps[k])), None)
+    readers = [k for k, step in enumerate(steps) if name in _reads(step)]
+    if at is None or readers != [candidate.call] or name in outputs or len(operand.layout.size) != 2:
+        return candidate
+    group = steps[at]
+    same = [x for x in product.kernel.operands() if (x.buffer if isinstance(x, View) else x).name == name]
+    if not isinstance(group, Group) or isinstance(group, Product) or group.reduces or not group.fusible:
+        return candidate
+    end = candidate.call if candidate.epilogue is None else candidate.epilogue
+    between = set().union(*(_writes(step) for step in steps[at + 1 : end + 1]))
+    written = [access.index for m in group.members for access in m.writes() if access.buf == name]
+    static = all(type(n) is int for n in group.outer)
+    if group.stored != {name} or between & group.read_names() or len(written) != 1 or len(same) != 1 or not static:
+        return candidate
+    index = written[0]
+    dimensions = _dimensions(index, group.outer_vars(), operand.layout) if isinstance(index, Affine) else None
+    if dimensions is None or product.sizes.rows > FEW_ROWS:
+        return candidate
+    prologue = Prologue(group, dimensions[0], dimensions[1], name)
+    return replace(candidate, product=replace(product, prologue=prologue), prologue=at)
+
+
 def _reads(step: Group | ExternKernel) -> set[str]:
     return step.read_names() if isinstance(step, Group) else set(extern_reads(step))
 
@@ -230,13 +278,16 @@ def replaced(steps: Sequence[Group | ExternKernel], chosen: Sequence[tuple[Candi
     result: list[Any] = list(steps)
     for candidate, product in chosen:
         result[candidate.call] = product if candidate.epilogue is None else None
+        if candidate.prologue is not None:
+            result[candidate.prologue] = None
         if candidate.epilogue is not None:
             result[candidate.epilogue] = product
     return [step for step in result if step is not None]
 
 
 def buffers_of(product: Product, graph: GraphIR) -> list[ComputedBuffer]:
-    """The computed buffers of the epilogue's members."""
-    names = {m.node.name for m in product.members}
+    """The computed buffers of the members of prologue and epilogue."""
+    prologue = product.prologue.group.members if product.prologue else []
+    names = {m.node.name for m in (*prologue, *product.members)}
     return [b for b in graph.buffers if isinstance(b, ComputedBuffer) and b.name in names]
 

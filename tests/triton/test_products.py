@@ -108,6 +108,38 @@ def test_operators(config):
     check(lambda x, y: torch.bmm(x, y[:1].expand(2, 21, 18)), x, y, config=config)
 
 
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_prologues(config):
+    """The second factor is computed where it is read, if nothing else reads it."""
+    x, scale = half(3, 40), 2.0 ** torch.randint(-2, 2, (24, 1))  # exact: the interpreter truncates to bfloat16
+    codes = torch.randint(-128, 128, (24, 40), dtype=torch.int8)
+    runner = check(lambda x, q, s: F.linear(x, (q * s / 128).bfloat16()).relu(), x, codes, scale, config=config, fused=[True])
+    assert len(runner.steps) == 1
+    runner = check(lambda x, q, s: x @ (q.t() * s.t() / 128).bfloat16(), x, codes, scale, config=config)
+    assert len(runner.steps) == 1
+    grouped = 2.0 ** torch.randint(-2, 2, (24, 5, 1))  # a scale for every 8 elements
+    runner = check(
+        lambda x, q, s: F.linear(x, (q.view(24, 5, 8) * s / 128).bfloat16().view(24, 40)) + x[:, :1], x, codes, grouped, config=config
+    )
+    assert len(runner.steps) == 1
+
+
+def test_no_prologue():
+    x, w = half(3, 40), half(24, 40).float()
+
+    def both(x, w):
+        v = w.bfloat16()  # the first factor of another product, too
+        return F.linear(x, v)[:, :1] + (v @ x.t())[:1, :1]
+
+    for fn in (
+        lambda x, w: (F.linear(x, w.bfloat16()), w.bfloat16()),  # a result of the graph
+        lambda x, w: F.linear(x.repeat(8, 1), w.bfloat16()),  # many rows
+        both,
+    ):
+        runner = check(fn, x, w)
+        assert any(isinstance(s, Product) and s.prologue is None for s in runner.steps)
+
+
 def test_nan_and_infinity():
     a, b = torch.randn(5, 37), torch.randn(37, 19)
     a[1, 3], a[2, 4], b[5, 6], b[7, 8] = math.nan, math.inf, math.inf, -math.inf
@@ -249,14 +281,19 @@ def _graph_of_fakes(fn, args):
 def test_kernels_compile(arch):
     """For GPUs, with as much shared memory as was predicted; an epilogue of each kind of configuration."""
     kernels, limits = [], []
-    for m, k, n, dtype in [(1, 512, 256, torch.bfloat16), (16, 1024, 256, torch.float16), (512, 256, 512, torch.bfloat16)]:
+    half = torch.bfloat16
+    for m, k, n, dtype, weights in [(1, 512, 256, half, torch.int8), (16, 1024, 256, torch.float16, torch.float16), (512, 256, 512, half, half)]:
         with FakeTensorMode():
-            args = [torch.empty(s, dtype=dtype) for s in ((m, k), (n, k), (n,), (m, n))]
-        graph, steps = _graph_of_fakes(lambda x, w, b, r: F.gelu(F.linear(x, w, b)) + r, args)
+            args = [torch.empty(s, dtype=dtype) for s in ((m, k), (n, k), (n,), (m, n), (n, 1))]
+            args[1] = args[1].to(weights)
+        graph, steps = _graph_of_fakes(
+            lambda x, w, b, r, s: F.gelu(F.linear(x, w * s if w.dtype == torch.int8 else w, b)) + r, args  # noqa: B023
+        )
         (candidate,) = products(steps, graph)
         dtypes = {b.name: dtype_name(b.dtype) for b in [*graph.inputs, *graph.buffers] if hasattr(b, "dtype")}
         dtypes |= {o.name: dtype_name(o.dtype) for b in graph.buffers if isinstance(b, ExternKernel) for o in b.outputs}
         found = configs(candidate.product, KNOWN[arch])
+        assert (candidate.product.prologue is not None) == (weights == torch.int8)
         for config in (found[0], found[-1]):
             source = TritonSource(KNOWN[arch])
             source.group(candidate.product.configured(config), dtypes)

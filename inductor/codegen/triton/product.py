@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 
-from ...schedule.product import FACTORS, Product, ProductConfig
+from ...errors import Unsupported
+from ...schedule.index import variable
+from ...schedule.product import FACTORS, Product, ProductConfig, Prologue
 from ..values import Val, Values
 from .axes import Axes, Axis
 from .emit import Piece
@@ -208,27 +210,39 @@ class _ProductKernel(_Tile):
     def _dot(self, begin: str, span: int, whole: bool) -> None:
         along = ["depth = " + begin + "tl.arange(0, KBLOCK)"]
         left = self._factor(0, "yindex", "depth[None, :]")
-        right = self._factor(1, "depth[:, None]", "xindex")
+        right = None if self.product.prologue else self._factor(1, "depth[:, None]", "xindex")
         over = "step + depth[{}] < " + str(self.sizes.depth)
         left_masks = (["ymask"] if "y" in self.masked else []) + ([] if whole else [f"({over.format('None, :')})"])
         right_masks = (["xmask"] if "x" in self.masked else []) + ([] if whole else [f"({over.format(':, None')})"])
         steps = self._strides()
         self.lines += [
-            *along, f"left = {left}", f"right = {right}", "sums = tl.zeros([YBLOCK, XBLOCK], tl.float32)",
+            *along, f"left = {left}", *self._pointers(right), "sums = tl.zeros([YBLOCK, XBLOCK], tl.float32)",
             f"for step in range(0, {span}, KBLOCK):",
             f"    a = {self._load_block('left', left_masks)}",
-            f"    b = {self._load_block('right', right_masks)}",
+            *self._right_block(begin, whole, False, right_masks),
             '    sums = tl.dot(a, b, sums, input_precision="ieee")',  # torch's setting may change after compilation
-            f"    left += {_terms(('KBLOCK', steps[0]))}",
-            f"    right += {_terms(('KBLOCK', steps[1]))}",
+            f"    left += {_terms(('KBLOCK', steps[0]))}", *self._advance(steps[1]),
         ]  # fmt: skip
+
+    @staticmethod
+    def _pointers(right: str | None) -> list[str]:
+        return [] if right is None else [f"right = {right}"]
+
+    def _advance(self, step: int) -> list[str]:
+        return [] if self.product.prologue else [f"    right += {_terms(('KBLOCK', step))}"]
+
+    def _right_block(self, begin: str, whole: bool, down: bool, masks: Sequence[str]) -> list[str]:
+        """The lines of the loop that load or compute a block of the second factor."""
+        if self.product.prologue is None:
+            return [f"    b = {self._load_block('right', masks)}"]
+        return _Prologue(self, self.product.prologue, down).block(begin, whole)
 
     def _vector(self, begin: str, span: int, whole: bool) -> None:
         """One row of the first factor times a block of columns of the second, whose elements are read in order."""
         down = self._strides()[1] == 1  # the summed dimension is the contiguous one
         depth, columns = ("[None, :]", "[:, None]") if down else ("[:, None]", "[None, :]")
         left = self._factor(0, "row", f"depth{depth}")
-        right = self._factor(1, f"depth{depth}", f"column{columns}")
+        right = None if self.product.prologue else self._factor(1, f"depth{depth}", f"column{columns}")
         over = [] if whole else [f"(step + depth{depth} < {self.sizes.depth})"]
         masks = ([f"(column{columns} < xnumel)"] if "x" in self.masked else []) + over
         steps = self._strides()
@@ -236,15 +250,47 @@ class _ProductKernel(_Tile):
         kept = "[None, :]"
         self.lines += [
             f"depth = {begin}tl.arange(0, KBLOCK)", "row = ytile", "column = xtile * XBLOCK + tl.arange(0, XBLOCK)",
-            f"left = {left}", f"right = {right}", f"parts = tl.zeros({shape}, tl.float32)",
+            f"left = {left}", *self._pointers(right), f"parts = tl.zeros({shape}, tl.float32)",
             f"for step in range(0, {span}, KBLOCK):",
             f"    a = {self._load_block('left', over)}",
-            f"    b = {self._load_block('right', masks)}",
+            *self._right_block(begin, whole, down, masks),
             "    parts += a.to(tl.float32) * b.to(tl.float32)",
-            f"    left += {_terms(('KBLOCK', steps[0]))}",
-            f"    right += {_terms(('KBLOCK', steps[1]))}",
+            f"    left += {_terms(('KBLOCK', steps[0]))}", *self._advance(steps[1]),
             f"sums = tl.sum(parts, {axis}){kept}",
         ]  # fmt: skip
+
+
+class _Prologue(Kernel):
+    """Computes blocks of the second factor within the loop of a product's kernel, whose arguments it shares."""
+
+    def __init__(self, kernel: _ProductKernel, prologue: Prologue, down: bool) -> None:
+        names = {name: variable(f"p{name}") for name, _ in prologue.group.outer_vars()}
+        depth = Axis("k", tuple((f"p{name}", size) for name, size in prologue.depth))
+        columns = Axis("w", tuple((f"p{name}", size) for name, size in prologue.columns))
+        axes = Axes((columns, depth) if down else (depth, columns), (), names, "k" if down else "w", False)
+        config = Config((("k", kernel.chosen.depth), ("w", kernel.chosen.columns)), kernel.chosen.warps)
+        super().__init__(Values(prologue.group, names, set(), kernel.dtypes), axes, kernel.dtypes, config)
+        if self.wide:
+            raise Unsupported("a prologue whose indices need 64 bits")
+        self.bufs, self.used, self.dtype = kernel.bufs, kernel.used, kernel.dtypes[prologue.buffer]
+        kernel.constants |= self.constants
+
+    def fresh(self, prefix: str = "p") -> str:
+        """An unused name, different from those of the product's kernel."""
+        return super().fresh(prefix)
+
+    def block(self, begin: str, whole: bool) -> list[str]:
+        """The lines that compute the block `b` for the step `step` of the loop."""
+        if not whole:
+            self.masked.add("k")
+        self.lines += self.place("k", f"{begin}step") + self.place("w", "xtile * WBLOCK")
+        (store,) = self.values.stores
+        text = self.converted(self.get(store.value), "f") + f".to({ELEMENT[self.dtype]})"
+        self.lines.append(f"b = tl.broadcast_to({text}, {self.shape(self.whole())})")
+        mask = self.mask(self.whole())
+        if mask:
+            self.lines.append(f"b = tl.where({mask}, b, 0.0)")
+        return [f"    {line}" for line in self.lines]
 
 
 class _Join(_Tile):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...schedule.product import Product, ProductConfig, Sizes
+from ...schedule.product import FEW_ROWS, Product, ProductConfig, Sizes
 from .gpu import Gpu
 from .heuristics import ceil_div, power
 
-FEW_ROWS = 16  # up to here a product is bound by reading the second factor
 LEAST_DOT = 16  # the smallest block along any dimension that tensor cores take
 MAX_SPLIT = 16
 # (rows, columns, depth, warps, stages), of a tile in half precision
