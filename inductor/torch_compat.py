@@ -7,11 +7,13 @@ also gives the right answer for releases between two known ones.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental import proxy_tensor
 
 
 def present(owner: Any, *names: str) -> tuple[Any, ...]:
@@ -43,6 +45,14 @@ def _checks_have_effects() -> None:
 
 
 _checks_have_effects()
+
+
+def decompositions_in_use(mode: proxy_tensor.ProxyTorchDispatchMode) -> Mapping[Any, Any]:
+    """The decompositions that a trace under `mode` uses now. In torch 2.11 they are a variable of its module."""
+    if hasattr(mode, "decomposition_table"):
+        return mode.decomposition_table
+    table: Mapping[Any, Any] = proxy_tensor.CURRENT_DECOMPOSITION_TABLE  # type: ignore[attr-defined]
+    return table
 
 
 _guards_lock = threading.Lock()

@@ -26,6 +26,8 @@ from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, _ProxyTensor, get_proxy_slot, set_proxy_slot
 from torch.fx.node import map_aggregate
 
+from ..torch_compat import decompositions_in_use
+
 _NAMESPACES = ("aten", "prims")
 _DATA_DEPENDENT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 _PLAIN = frozenset([
@@ -104,7 +106,7 @@ class _Memo:
 
     def __init__(self, mode: ProxyTorchDispatchMode) -> None:
         self.traced, self.tracer = mode.__torch_dispatch__, mode.tracer
-        self.decompositions = mode.decomposition_table
+        self.decompositions = decompositions_in_use(mode)
         self.recipes: dict[Key, _Recipe | None] = {}
         self.suitable: dict[Any, bool] = {}
 
@@ -115,7 +117,7 @@ class _Memo:
         suitable = self.suitable.get(op)
         if suitable is None:
             suitable = self.suitable[op] = _is_suitable(op)
-        if not suitable or mode.decomposition_table is not self.decompositions:
+        if not suitable or decompositions_in_use(mode) is not self.decompositions:
             return self.traced(op, kinds, args, kwargs)
         tensors: list[FakeTensor] = []
         with torch._C.DisableTorchFunction():  # a mode would run Python code at each read of an attribute
