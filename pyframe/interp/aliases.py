@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..core.source import Source
+from ..core.source import ConstSource, SeqItemSource, Source
 from ..errors import Restart
 from ..vars.containers.mapping import DictVar
 from ..vars.objects.instance_dict import dict_source, fields_of, has_dict
@@ -30,7 +30,11 @@ _CHANGES = ("LIST", "DICT", "SET", "DEQUE", "ATTR")
 def guard_aliases(tx: Trace) -> None:
     """Guard that an object that the program changed is not also one that it read from another source."""
     _guard_keys_distinct(tx)
+    targets = {id(e.target) for e in tx.effects if e.kind in _CHANGES}
     changed = {_type_of(e.target) for e in tx.effects if e.kind in _CHANGES} - {None}
+    for var in tx.memo.values() if targets else ():
+        if id(getattr(var, "base", None)) in targets:  # the contents of an instance of a subclass of a built-in type
+            changed.add(_type_of(var))
     sources: dict[type, list[Source]] = {}
     for var in tx.memo.values() if changed else ():
         kind = _type_of(var)
@@ -41,6 +45,9 @@ def guard_aliases(tx: Trace) -> None:
             tx.guard(None, "DISTINCT", tuple(dict.fromkeys(same_type)))
     if len(tx.effects):
         _guard_dicts_distinct(tx)
+    cells = [cell.source for cell in tx.cells.values() if cell.source is not None and reads_cell(cell.source)]
+    if len(cells) > 1 and any(effect.kind == "CELL" for effect in tx.effects):
+        tx.guard(None, "DISTINCT", tuple(dict.fromkeys(cells)))
 
 
 def _guard_keys_distinct(tx: Trace) -> None:
@@ -71,6 +78,12 @@ def _guard_dicts_distinct(tx: Trace) -> None:
     sources = [dict_source(o.source, o.cls) for o in owners if o.source is not None and has_dict(o.cls)]
     if written and sources:
         tx.guard(None, "DISTINCT", tuple(dict.fromkeys([*written, *sources])))
+
+
+def reads_cell(source: Source | None) -> bool:
+    """Whether the source of a closure cell leads to the cell itself: that of a free variable of the root frame leads to
+    its contents."""
+    return isinstance(source, SeqItemSource | ConstSource)
 
 
 def _type_of(var: Var) -> type | None:

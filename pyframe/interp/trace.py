@@ -58,7 +58,7 @@ from ..vars.torch_objects import error_on_graph_break, loop_varying
 from ..vars.torch_objects.overrides import Overrides
 from ..vars.tracer import Tracer
 from . import limits, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
-from .aliases import guard_aliases
+from .aliases import guard_aliases, reads_cell
 from .bind import bind
 from .frame import Frame, Outcome, UntouchedVar
 from .limits import Budget, LongParts
@@ -77,6 +77,12 @@ def has_identity(value: Any) -> bool:
     """Whether the identity of a value matters, so that it must have only one Var. Instances of subclasses of int are
     included."""
     return type(value) not in _PLAIN and not issubclass(type(value), _SHARED)
+
+
+def _of_known_function(source: Source | None) -> bool:
+    """Whether a cell is that of the closure of a known function object, which always has the same cells."""
+    closure = source.base if source is not None else None
+    return closure is None or isinstance(closure.base, ConstSource)
 
 
 class GlobalsVar(Var):
@@ -391,6 +397,10 @@ class Trace:
                 content = None
             found = self.cells[id(cell)] = CellVar(content, source or ConstSource.of(cell, "cell"))
             self.keep_alive.append(cell)
+        elif source is not None and source != found.source:
+            known = found.source
+            if reads_cell(known) and not (_of_known_function(source) and _of_known_function(known)):
+                self.guard(source, "SAME", known)
         return found
 
     def store_global(self, frame: Frame, name: str, value: Var) -> None:

@@ -392,3 +392,49 @@ def test_which_keys_are_the_same_object_is_guarded(fn, calls):
     run = compiled(program)
     for args in calls:
         assert run(x, *args)[1] == fn(*args), args
+
+
+def counter(value):
+    def add():
+        nonlocal value
+        value += 1
+
+    def read():
+        return value
+
+    def tenfold():
+        return value * 10
+
+    return add, read, tenfold
+
+
+class Names(list):
+    pass
+
+
+def _twice(function):
+    return function, function
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize(
+    ("fn", "calls"),
+    [  # arguments made anew for each run; in one call they share an object, in the other they do not
+        (
+            lambda add, read: (add(), read())[1],
+            [lambda: (counter(1)[0], counter(1)[1]), lambda: counter(1)[:2]],
+        ),
+        (
+            lambda read, tenfold: read() + tenfold(),
+            [lambda: (counter(2)[1], counter(3)[2]), lambda: counter(2)[1:]],
+        ),
+        (
+            lambda a, b: (a.append(1), len(b))[1],
+            [lambda: (Names([1]), Names([1])), lambda: _twice(Names([1]))],
+        ),
+    ],
+)
+def test_which_arguments_share_an_object_is_guarded(fn, calls, first):
+    run = compiled(lambda a, *args: (a + 1, fn(*args)))
+    for make in (calls[first], calls[1 - first], calls[first]):
+        assert run(x, *make())[1] == fn(*make())

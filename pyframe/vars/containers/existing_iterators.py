@@ -108,7 +108,7 @@ def wrap_iterator(tx: Tracer, value: Any, source: Source | None) -> Var | None:
     if type(value) is COUNT and (state := _state_of_count(value)) is not None:
         tx.guard(source, "TYPE", COUNT)
         return CountVar(tx, value, source, state)
-    if type(value) in OVER_CONSTANTS:
+    if type(value) in OVER_CONSTANTS and tx.known is None:  # a resume function gets the iterators of cut loops
         tx.guard(source, "TYPE", type(value))
         try:
             return RestVar(tx, value, source)
