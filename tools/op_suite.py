@@ -14,6 +14,8 @@ by `pyframe.compile` with the default backend and called twice (the second call 
     backward   gradients of every input that has one
     dynamic    `dynamic=True`, and a call with other sizes if the database has one
     errors     inputs for which the database expects an exception: its type must be eager's
+    special    (if named in --modes, with special_backward) samples with NaN, infinities and -0.0; an
+               element is right if it equals that of one of ATen's kernels (vectors, single elements, float64)
 
 Containers, values, classes, dtypes, shapes, strides, devices, layouts, requires_grad, conjugate and negative bits,
 shared memory, and the inputs afterwards are compared. A value is right if it is within the tolerance of

@@ -19,7 +19,11 @@ DTYPES = (
     torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool,
     torch.complex64,
 )  # fmt: skip
-MODES = ("forward", "inplace", "backward", "dynamic", "errors")
+MODES = ("forward", "inplace", "backward", "dynamic", "errors", "special", "special_backward")
+BACKWARD_MODES = ("backward", "special_backward")
+SPECIAL_MODES = ("special", "special_backward")
+# What the special modes write into floating-point inputs, in this order, one number per 3 elements.
+SPECIAL_NUMBERS = (float("nan"), float("inf"), -float("inf"), -0.0)
 MAX_LISTED = 2000  # samples of one operator and dtype from which some are chosen
 
 
@@ -46,7 +50,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 def dtypes_of(op: Any, mode: str, device: str, wanted: Sequence[torch.dtype]) -> list[torch.dtype]:
     """The dtypes in `wanted` that the database lists for the operator."""
     kind = torch.device(device).type
-    listed = op.supported_backward_dtypes(kind) if mode == "backward" else op.supported_dtypes(kind)
+    listed = op.supported_backward_dtypes(kind) if mode in BACKWARD_MODES else op.supported_dtypes(kind)
     return [dtype for dtype in wanted if dtype in listed]
 
 
@@ -54,20 +58,20 @@ def function_of(op: Any, mode: str) -> Callable[..., Any] | None:
     """The function to call, or None if the operator has no such variant."""
     if mode == "inplace":
         return op.get_inplace()
-    if mode == "backward" and not op.supports_autograd:
+    if mode in BACKWARD_MODES and not op.supports_autograd:
         return None
     return op.op
 
 
 def cases_of(op: Any, mode: str, device: str, wanted: Sequence[torch.dtype], most: int) -> Iterator[Case]:
-    """Up to `most` samples for each dtype (0: all), each as it is and, except in "dynamic", with non-contiguous
-    tensors."""
+    """Up to `most` samples for each dtype (0: all), each as it is and, except in "dynamic" and the special modes, with
+    non-contiguous tensors. In the special modes, floating-point inputs contain NaN, infinities and -0.0."""
     if mode == "errors":
         yield from _error_cases(op, device)
         return
     for dtype in dtypes_of(op, mode, device, wanted):
         torch.manual_seed(0)
-        listed = enumerate(op.sample_inputs(device, dtype, requires_grad=mode == "backward"))
+        listed = enumerate(op.sample_inputs(device, dtype, requires_grad=mode in BACKWARD_MODES))
         samples = list(itertools.islice(listed, None if most == 0 else MAX_LISTED))
         chosen = samples if most == 0 else _diverse(samples, most)
         for index, sample in chosen:
@@ -75,6 +79,10 @@ def cases_of(op: Any, mode: str, device: str, wanted: Sequence[torch.dtype], mos
             process = sample.output_process_fn_grad
             if mode == "dynamic":
                 yield Case(name, dtype, _call(sample), process, _partner(index, sample, samples))
+                continue
+            if mode in SPECIAL_MODES:
+                if dtype.is_floating_point:
+                    yield Case(f"{name}:special", dtype, with_special_numbers(_call(sample)), process)
                 continue
             yield Case(name, dtype, _call(sample), process)
             if _has_many_elements(sample):
@@ -162,6 +170,34 @@ def _copy(x: torch.Tensor, storages: dict[int, torch.UntypedStorage]) -> torch.T
     torch._C._set_conj(y, x.is_conj())
     torch._C._set_neg(y, x.is_neg())
     return y.requires_grad_(requires_grad)
+
+
+def with_special_numbers(call: Any) -> Any:
+    """The call with `SPECIAL_NUMBERS` at every third element of its floating-point tensors. The numbers begin at another
+    position of each tensor, so that they meet ordinary numbers and one another."""
+    call = copy_call(call)
+    floats = [x for x in pytree.tree_leaves(call) if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    for start, x in enumerate(floats):
+        if x.layout is torch.strided and not x.is_nested and x.numel():
+            positions = torch.arange(start % 3, x.numel(), 3, device=x.device)
+            numbers = torch.tensor(SPECIAL_NUMBERS, dtype=torch.float64, device=x.device).roll(-start)
+            with torch.no_grad():
+                flat = x.reshape(-1).clone()
+                flat[positions] = numbers[torch.arange(len(positions), device=x.device) % len(numbers)].to(x.dtype)
+                x.copy_(flat.view(x.shape))
+    return call
+
+
+def with_steps(call: Any) -> Any:
+    """The call with tensors whose elements are not adjacent in memory: ATen's kernels then process one element at a
+    time, while they process adjacent ones in vectors."""
+    def spread(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or x.layout is not torch.strided or x.is_nested or not x.numel():
+            return x
+        apart = torch.stack([x.detach(), x.detach()], -1)[..., 0]
+        return apart.requires_grad_(x.requires_grad)
+
+    return pytree.tree_map(spread, call)
 
 
 def to_double(call: Any) -> Any:

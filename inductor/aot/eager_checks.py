@@ -106,6 +106,20 @@ def _max_pool1d(run: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _quantile(run: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """torch.quantile or torch.nanquantile. ATen checks the values of a tensor `q` on the CPU, except of fake tensors."""
+
+    @functools.wraps(run)
+    def call(input: torch.Tensor, q: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        result = run(input, q, *args, **kwargs)
+        if isinstance(q, torch.Tensor) and input.is_cpu:
+            within = q.ge(0).logical_and(q.le(1)).all()
+            torch._assert_async(within, "quantile() q values must be in the range [0, 1]")
+        return result
+
+    return call
+
+
 _UNPOOLS = (F.max_unpool2d, torch._C._nn.max_unpool2d, torch.ops.aten.max_unpool2d.default)
 TRACED_AS: dict[Any, Callable[..., Any]] = {
     torch._C._nn.one_hot: _one_hot,
@@ -117,6 +131,8 @@ TRACED_AS: dict[Any, Callable[..., Any]] = {
     **{run: _max_pool1d(run) for run in (F.max_pool1d, torch.max_pool1d, torch.ops.aten.max_pool1d.default)},
     **{run: _max_unpool2d(run) for run in _UNPOOLS},
     **FUSED_OPTIMIZERS,
+    **{run: _quantile(run) for run in (torch.quantile, torch.Tensor.quantile)},
+    **{run: _quantile(run) for run in (torch.nanquantile, torch.Tensor.nanquantile)},
     F.rrelu: _contiguous(F.rrelu, _not_in_place),
     torch.rrelu: _contiguous(torch.rrelu, _without_out),
     F.logsigmoid: _contiguous(F.logsigmoid, _on_cpu),

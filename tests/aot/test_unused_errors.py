@@ -178,3 +178,15 @@ def test_a_factor_that_nothing_uses_decides():
     compiled = pyframe.compile(is_positive)
     for a in (torch.eye(3) * 0.5, -torch.eye(3), torch.eye(3) * 2):
         assert compiled(a).tolist() == is_positive(a).tolist()
+
+
+@pytest.mark.parametrize("size", [(), (1,), (3,)])
+@pytest.mark.parametrize("function", [torch.quantile, torch.nanquantile])
+def test_probabilities_of_quantiles_are_checked(size, function):
+    """ATen reads them, but not those of fake tensors; with one element no later index is out of range."""
+    fast = pyframe.compile(lambda x, q: function(x, q) * 2)
+    x = torch.ones(size)
+    assert torch.equal(fast(x, torch.tensor([0.5, 1.0])), torch.full((2,), 2.0))
+    for q in (2.0, -0.5, float("nan")):
+        with pytest.raises(RuntimeError, match=r"in the range \[0, 1\]"):
+            fast(x, torch.tensor([0.5, q]))
