@@ -173,8 +173,8 @@ def _copy(x: torch.Tensor, storages: dict[int, torch.UntypedStorage]) -> torch.T
 
 
 def with_special_numbers(call: Any) -> Any:
-    """The call with `SPECIAL_NUMBERS` at every third element of its floating-point tensors. The numbers begin at another
-    position of each tensor, so that they meet ordinary numbers and one another."""
+    """The call with `SPECIAL_NUMBERS` at every third element of its floating-point tensors. The numbers begin at
+    another position of each tensor, so that they meet ordinary numbers and one another."""
     call = copy_call(call)
     floats = [x for x in pytree.tree_leaves(call) if isinstance(x, torch.Tensor) and x.is_floating_point()]
     for start, x in enumerate(floats):

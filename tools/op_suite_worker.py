@@ -24,7 +24,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch  # noqa: E402
 from op_suite_cases import (  # noqa: E402
-    BACKWARD_MODES, SPECIAL_MODES, Case, cases_of, copy_call, function_of, operators, to_double, with_steps,
+    BACKWARD_MODES,
+    SPECIAL_MODES,
+    Case,
+    cases_of,
+    copy_call,
+    function_of,
+    operators,
+    to_double,
+    with_steps,
 )
 from op_suite_compare import Outcome, difference, with_nearer_elements  # noqa: E402
 from op_suite_engines import Ours, Peer  # noqa: E402

@@ -107,7 +107,7 @@ def _max_pool1d(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _quantile(run: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """torch.quantile or torch.nanquantile. ATen checks the values of a tensor `q` on the CPU, except of fake tensors."""
+    """torch.quantile or torch.nanquantile. ATen checks the values of a tensor `q` on the CPU, but not of fake ones."""
 
     @functools.wraps(run)
     def call(input: torch.Tensor, q: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
