@@ -16,6 +16,7 @@ from ..ir.nodes import dense_order
 from ..lower import LOWERINGS
 from .batch_norm import batch_norm, batch_norm_without_running, writing_batch_norm
 from .fake_layout import PADS, PADS_BACKWARD, pad_format
+from .foreach import foreach_decompositions
 from .interpolation import LINEAR, LINEAR_VEC, linear, linear_vec
 from .torch_mistakes import NEAREST, NEAREST_OF_VOLUMES, WRONG
 
@@ -38,6 +39,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         name = op._schema.name.removeprefix("aten::") if isinstance(op, torch._ops.OpOverload) else None
         if name is not None and name not in LOWERINGS and name not in _KEPT and op not in WRONG:
             table[op] = fn
+    table |= foreach_decompositions()
     table[aten._efficientzerotensor.default] = zeros
     table[aten.native_batch_norm.default] = writing_batch_norm
     table[aten._native_batch_norm_legit_functional.default] = batch_norm

@@ -47,6 +47,8 @@ def check(make, launches, sizes=((4, 16), (5, 8), (3,), (1,), (7, 200))):
 
 check(lambda params: torch.optim.Adam(params, 1e-3), 8)
 check(lambda params: torch.optim.SGD(params, 1e-3, momentum=0.9), 6)
+check(lambda params: torch.optim.Adam(params, 1e-3, foreach=True), 8)
+check(lambda params: torch.optim.SGD(params, 1e-3, momentum=0.9, foreach=True), 6)
 
 
 def dependent(a, b, c, d):
