@@ -235,18 +235,13 @@ class _Planner:
     def _extern_call(self, what: ExternKernel) -> _Call:
         outs = [o.name for o in what.outputs if o is not None]
         call = _Call(what, [*extern_reads(what), *outs])
-        if str(what.target) in INTO_MEMORY and all(self._row_major(o) for o in outs):
+        if str(what.target) in INTO_MEMORY and all(self._dense(o) for o in outs):
             call.makes = outs
         return call
 
-    def _row_major(self, name: str) -> bool:
+    def _dense(self, name: str) -> bool:
         layout = self.layouts[name]
-        if layout == Layout.contiguous(layout.device, layout.dtype, layout.size):
-            return True
-        if not layout.size or any(type(n) is not int for n in (*layout.size, *layout.stride)):
-            return False
-        rows = zip(layout.stride, layout.size[1:], layout.stride[1:])
-        return layout.stride[-1] == 1 and all(step >= n * inner for step, n, inner in rows)  # with gaps between rows
+        return layout == Layout.contiguous(layout.device, layout.dtype, layout.size)
 
     def _emit(self, call: _Call) -> None:
         if call.what is None:

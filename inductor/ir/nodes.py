@@ -68,8 +68,8 @@ class Pointwise:
     """A pointwise computation: `inner_fn(index)` is the element, in the compute dtype of `dtype`.
 
     `reads` and `work` estimate the loads and the arithmetic per element. `stride` are the preferred strides of its
-    memory, if it is realized; `padded`, if set, are row-major strides with gaps between the rows to use instead. If the
-    value is a view, `view` is the value it views and a function from that value's layout to the view's (None if the
+    memory, if it is realized. `padded`, if set, is the length to which its rows are filled up with zeros in memory. If
+    the value is a view, `view` is the value it views and a function from that value's layout to the view's (None if the
     view has no strided layout). `memory` is set once the value is realized. `depth` is the number of operators between
     the value and memory.
     """
@@ -84,7 +84,7 @@ class Pointwise:
     view: tuple[TensorValue, Callable[[Layout], Layout | None]] | None = None
     memory: BufferView | None = None
     depth: int = 0
-    padded: tuple[int, ...] | None = None
+    padded: int | None = None
 
     def load(self, index: Sequence[Index]) -> Any:
         """The element in the compute dtype: loaded from memory if the value has been realized, otherwise computed."""
@@ -99,7 +99,7 @@ class Pointwise:
         if self.memory is None:
             self.memory = self._as_view(graph)
         if self.memory is None and self.padded is not None:
-            self.memory = store_padded(graph, self, self.padded)
+            self.memory = store_padded(graph, self, (*self.size[:-1], self.padded))
         if self.memory is None:
             self.memory = store(graph, self, self.stride)
         return self.memory
@@ -140,11 +140,20 @@ def store(graph: Allocator, value: TensorValue, stride: Sequence[int] | None = N
     return BufferView(graph.add_computed(layout, lambda name: store_body(name, layout, value, order)), layout)
 
 
-def store_padded(graph: Allocator, value: TensorValue, stride: Sequence[int]) -> BufferView:
-    """Copies `value` into a new buffer with row-major strides that may leave gaps between the rows."""
-    layout = Layout(value.device, value.dtype, tuple(value.size), tuple(stride))
-    order = range(len(value.size))
-    return BufferView(graph.add_computed(layout, lambda name: store_body(name, layout, value, order)), layout)
+def store_padded(graph: Allocator, value: TensorValue, size: Sequence[int]) -> BufferView:
+    """`value` in a new buffer of a larger size, which is filled up with zeros behind it along each dimension."""
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        mask = None
+        for i, n, whole in zip(index, value.size, size):
+            if n != whole:
+                test = ops.lt(ops.index_expr(i, torch.int64), ops.constant(n, torch.int64))
+                mask = test if mask is None else ops.logical_and(mask, test)
+        return value.load(index) if mask is None else ops.masked(mask, lambda: value.load(index), 0)
+
+    whole = store(graph, Pointwise(value.device, value.dtype, tuple(size), inner_fn))
+    whole.buffer.zeros_from = value.size[-1]  # type: ignore[attr-defined]
+    return BufferView(whole.buffer, whole.layout.with_view(value.size, whole.layout.stride))
 
 
 def store_body(name: str, layout: Layout, value: TensorValue, order: Sequence[int]) -> LoopBody:

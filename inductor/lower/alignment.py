@@ -1,16 +1,13 @@
-"""Decides which operands and results of matrix products get padded rows, so that each row begins at a multiple of 16
+"""Decides which matrix products are padded, so that each row of their operands and results begins at a multiple of 16
 bytes.
 
-In half precision the kernels of cuBLAS for rows that are not aligned reach about a seventh of the speed of those for
-aligned rows. A vocabulary of 50,257 tokens is the usual case. Padding changes strides only: sizes remain, and no kernel
-reads or writes the elements between the rows.
+In half precision the kernels of cuBLAS for other products reach about a seventh of the speed of those for aligned ones.
+A vocabulary of 50,257 tokens is the usual case. Aligned strides alone do not help: the sizes have to be multiples, too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import fx
@@ -27,37 +24,46 @@ ALIGNED_BYTES = 16
 # Multiply-adds below which a product takes a few microseconds at any speed, so that padding cannot pay.
 LEAST_WORK = 1 << 29
 # Padding pays if each element that is copied is used in so many multiply-adds: a copy of 2 bytes at 4 TB/s takes as
-# long as 60 of them lose at the lower speed. A result that only generated kernels read is not copied at all.
+# long as 60 of them lose at the lower speed. A result that only generated kernels read is not copied.
 LEAST_USES, LEAST_USES_UNCOPIED = 256, 64
 
 
-def is_slow_unaligned(product: tuple[fx.Node, fx.Node]) -> bool:
-    """Whether the product of two matrices (or batches), given as nodes, is one whose speed depends on aligned rows:
-    large, in half precision and on a GPU. Products with symbolic sizes are not."""
+def padded_sizes(product: tuple[fx.Node, fx.Node], result: fx.Node) -> tuple[int, int, int] | None:
+    """The sizes (m, k, n) to which a product of [.., m, k] and [.., k, n] matrices, given as nodes, is padded; None if
+    it is not: because it is not in half precision or not on a GPU, its sizes are symbolic, or it would not pay.
+
+    `result`: the node that computes the product.
+    """
     left, right = (x.meta["val"] for x in product)
     if left.device.type not in DEVICES or left.dtype not in (torch.float16, torch.bfloat16):
-        return False
+        return None
     if any(type(n) is not int for x in (left, right) for n in (*x.shape, *x.stride())):
-        return False
-    return bool(math.prod(left.shape) * right.shape[-1] >= LEAST_WORK)
+        return None
+    (m, k), n = left.shape[-2:], right.shape[-1]
+    along, across = left.stride()[-1] == 1, right.stride()[-1] == 1  # the last dimension is the contiguous one
+    if math.prod(left.shape) * n < LEAST_WORK or not (along or left.stride()[-2] == 1):
+        return None
+    if not (across or right.stride()[-2] == 1):
+        return None
+    sizes = (m if along else _aligned(m, left), _aligned(k, left) if along or not across else k, _aligned(n, left))
+    changes = [new != old for new, old in zip(sizes, (m, k, n))]
+    least = LEAST_USES_UNCOPIED if read_by_loops(result) else LEAST_USES
+    if not any(changes) or changes[2] and k < least:
+        return None
+    if (changes[0] or changes[1]) and n < LEAST_USES or (changes[1] or changes[2]) and m < LEAST_USES:
+        return None
+    return sizes
 
 
-def has_unaligned_rows(val: Any) -> bool:
-    """Whether a row-major tensor has rows that do not begin at multiples of 16 bytes."""
-    return bool(val.is_contiguous()) and val.shape[-1] * val.dtype.itemsize % ALIGNED_BYTES != 0
+def _aligned(size: int, x: torch.Tensor) -> int:
+    unit = ALIGNED_BYTES // x.dtype.itemsize
+    return -(-size // unit) * unit
 
 
-def padded_result(node: fx.Node) -> bool:
-    """Whether the result of a node is that of a product and is to have padded rows."""
-    return node.target in PRODUCTS and is_padded(node, (node_at(node, 0), node_at(node, 1)))
-
-
-def is_padded(node: fx.Node, product: tuple[fx.Node, fx.Node]) -> bool:
-    """Whether the result of `node`, computed from this product of matrices, is to have padded rows."""
-    if not is_slow_unaligned(product) or not has_unaligned_rows(node.meta["val"]):
-        return False
-    uses = product[0].meta["val"].shape[-1]
-    return bool(uses >= (LEAST_USES_UNCOPIED if read_by_loops(node) else LEAST_USES))
+def has_padded_rows(result: fx.Node, product: tuple[fx.Node, fx.Node]) -> bool:
+    """Whether the rows of the result of a product will be padded."""
+    sizes = padded_sizes(product, result)
+    return sizes is not None and sizes[2] != product[1].meta["val"].shape[-1]
 
 
 def read_by_loops(node: fx.Node) -> bool:
@@ -68,42 +74,28 @@ def read_by_loops(node: fx.Node) -> bool:
     )
 
 
-def padded_operand(node: fx.Node) -> bool:
-    """Whether a computed value is to have padded rows, since a product reads it, directly or through views."""
+def padded_length(node: fx.Node) -> int | None:
+    """The length to pad the rows of a computed value to, since a product reads it, directly or through views, that will
+    be padded; None for others."""
     val = node.meta["val"]
-    if not isinstance(val, torch.Tensor) or val.device.type not in DEVICES or val.dim() < 2:
-        return False
-    return has_unaligned_rows(val) and any(_reads_rows(user, node, val.shape[-1]) for user in node.users)
+    if not isinstance(val, torch.Tensor) or val.device.type not in DEVICES or val.dim() < 2 or not val.is_contiguous():
+        return None
+    length = val.shape[-1]
+    reads = type(length) is int and any(_reads_rows(user, node, length) for user in node.users)
+    return _aligned(length, val) if reads and length != _aligned(length, val) else None
 
 
 def _reads_rows(user: fx.Node, operand: fx.Node, length: int) -> bool:
-    """Whether a user is a product whose operand has the rows (or columns) of `length` elements of a value."""
+    """Whether a user is a product that will be padded along the rows (or columns) of `length` elements of a value."""
     if user.target in PRODUCTS:
-        val = operand.meta["val"]
-        rows = {(val.shape[-1], *val.stride()[-2:]), (val.shape[-2], *val.stride()[:-3:-1])}
-        return (length, length, 1) in rows and is_slow_unaligned((node_at(user, 0), node_at(user, 1)))
+        val, product = operand.meta["val"], (node_at(user, 0), node_at(user, 1))
+        sizes = padded_sizes(product, user)
+        if sizes is None:
+            return False
+        padded = sizes[:2] if operand is product[0] else sizes[1:]
+        rows = (val.shape[-1], *val.stride()[-2:], padded[1]), (val.shape[-2], *val.stride()[:-3:-1], padded[0])
+        return (length, length, 1, _aligned(length, val)) in rows
     return operator_name(user) in ANY_VIEW and any(_reads_rows(each, user, length) for each in user.users)
-
-
-def padded_strides(size: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Row-major strides, with as many elements between rows as align each row."""
-    unit = ALIGNED_BYTES // itemsize
-    stride = [1, -(-size[-1] // unit) * unit]
-    for n in reversed(size[1:-1]):
-        stride.append(stride[-1] * n)
-    return tuple(reversed(stride[: len(size)]))
-
-
-def is_aligned_matrix(layout: Layout) -> bool:
-    """Whether cuBLAS reads a matrix (or batch of them) as it is, with every row, or every column, aligned."""
-    if any(type(n) is not int for n in (*layout.size, *layout.stride, layout.offset)):
-        return False
-    (rows, columns), (across, along) = layout.size[-2:], layout.stride[-2:]
-    unit = ALIGNED_BYTES // layout.dtype.itemsize
-    if any(n % unit for n in (*layout.stride[:-2], layout.offset)):
-        return False
-    row_major = along == 1 and across >= columns and across % unit == 0
-    return row_major or (across == 1 and along >= rows and along % unit == 0)
 
 
 def turned(layout: Layout) -> Layout:

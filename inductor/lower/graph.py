@@ -35,16 +35,7 @@ from ..ir.real import Real
 from ..ir.size import Size, hint
 from ..ir.sized import SizedTensor
 from ..overlap import elements_overlap
-from .alignment import (
-    LEAST_USES,
-    PRODUCTS,
-    is_aligned_matrix,
-    is_slow_unaligned,
-    padded_operand,
-    padded_result,
-    padded_strides,
-    turned,
-)
+from .alignment import PRODUCTS, padded_length, padded_sizes, turned
 from .common import is_value, used_results
 from .in_place import InPlace, earlier_readers, in_place_writes
 from .partial_writes import VIEW_OF, in_place_variant, written_view
@@ -69,7 +60,7 @@ class GraphLowering:
         self.env: dict[fx.Node, Any] = {}
         self.node: fx.Node = None  # type: ignore[assignment]  # set before any lowering runs
         self.val: Any = None
-        self.aligned: dict[tuple[str, Layout], Buffer] = {}  # copies with aligned rows, by what they are copies of
+        self.padded: dict[tuple[str, Layout, tuple[int, ...]], Buffer] = {}  # padded copies, by what was copied
         self.copying = False  # whether the last call was a write to an input
 
     def fresh(self) -> str:
@@ -184,8 +175,7 @@ class GraphLowering:
             if value.depth > MAX_DEPTH:
                 return value.realize(self)
         if isinstance(value, Pointwise) and value.view is None:
-            if padded_operand(self.node):
-                value.padded = padded_strides(value.size, value.dtype.itemsize)
+            value.padded = padded_length(self.node)
             if value.reads > MAX_READS or value.work > MAX_WORK:
                 return value.realize(self)
             uses = self.uses(self.node) if uses is None else uses
@@ -207,7 +197,11 @@ class GraphLowering:
         views = target is torch.ops.aten._unsafe_view.default  # a view, although its schema does not declare it
         if views or any(r.alias_info is not None for r in target._schema.returns):
             return self.strided_view()
-        args = self.matrices() if target in PRODUCTS else tuple(self.operand(a) for a in self.node.args)
+        if target in PRODUCTS:
+            sizes = padded_sizes((node_at(self.node), node_at(self.node, 1)), self.node)
+            if sizes is not None:
+                return self.padded_product(target, sizes)
+        args = tuple(self.operand(a) for a in self.node.args)
         kwargs = {k: self.operand(a) for k, a in self.node.kwargs.items()}
         multi = isinstance(self.val, tuple | list)
         vals = self.val if multi else () if self.val is None else (self.val,)  # an assertion returns nothing
@@ -219,7 +213,7 @@ class GraphLowering:
                 raise Unsupported(f"{target} returns a {type(val).__name__}")
             out_name = f"{name}_{i}" if multi else name
             is_used = is_tensor(val) and i in used
-            outs.append(MultiOutput(out_name, self.result_layout(val), i) if is_used else None)
+            outs.append(MultiOutput(out_name, static_layout(val), i) if is_used else None)
         self.buffers.append(ExternKernel(name, target, args, kwargs, tuple(outs), (self.node,), multi))
         # Numbers that an operator returns depend only on sizes, so the numbers of the fake results are correct.
         values = [
@@ -228,43 +222,37 @@ class GraphLowering:
         ]
         return tuple(values) if multi else values[0] if values else None
 
-    def result_layout(self, val: Any) -> Layout:
-        """The layout of a result of the current node, an extern kernel: its fake tensor's, or one with padded rows."""
-        layout = static_layout(val)
-        if padded_result(self.node):
-            return replace(layout, stride=padded_strides(layout.size, layout.dtype.itemsize))
-        return layout
+    def padded_product(self, target: Any, sizes: tuple[int, int, int]) -> BufferView:
+        """Adds the call of a product that is padded to these sizes (see `alignment`); its result is a part of that."""
+        m, k, n = sizes
+        args = self.padded_matrix(node_at(self.node), m, k), self.padded_matrix(node_at(self.node, 1), k, n)
+        layout = static_layout(self.val)
+        whole = Layout.contiguous(layout.device, layout.dtype, (*layout.size[:-2], m, n))
+        out = MultiOutput(self.fresh(), whole)
+        self.buffers.append(ExternKernel(out.name, target, args, {}, (out,), (self.node,)))
+        return BufferView(out, whole.with_view(layout.size, whole.stride))
 
-    def matrices(self) -> tuple[Any, ...]:
-        """The operands of a product. Those whose rows are not aligned are copied if that makes the product faster."""
-        left, right = node_at(self.node), node_at(self.node, 1)
-        if not is_slow_unaligned((left, right)):
-            return self.operand(left), self.operand(right)
-        uses = right.meta["val"].shape[-1], left.meta["val"].shape[-2]
-        return self.matrix(left, uses[0]), self.matrix(right, uses[1])
-
-    def matrix(self, arg: fx.Node, uses: int) -> Any:
-        """An operand of a product with its rows aligned, if that pays; each element is used `uses` times."""
+    def padded_matrix(self, arg: fx.Node, rows: int, columns: int) -> Any:
+        """An operand of a product as a matrix of this size, filled up with zeros."""
         value, stride = self.env[arg], tuple(arg.meta["val"].stride())
         if isinstance(value, Pointwise) and value.stride is None and dense_order(value.size, stride) is not None:
             value.stride = stride
         memory = value.realize(self)
-        if is_aligned_matrix(memory.layout):  # perhaps not the strides of eager, on which a product does not depend
-            return memory.buffer if memory.layout == memory.buffer.layout else View(memory.buffer, memory.layout)
-        across = memory.layout.stride[-1] != 1
-        rows = turned(memory.layout) if across else memory.layout
-        if uses < LEAST_USES or rows.stride[-1] != 1 or any(isinstance(n, Size) for n in rows.stride):
-            return self.operand(arg)
-        copy = self.aligned_copy(BufferView(memory.buffer, rows))
-        return View(copy, turned(copy.layout)) if across else copy
-
-    def aligned_copy(self, rows: BufferView) -> Buffer:
-        """A copy of a matrix with padded rows; there is one for all products that read it."""
-        key = rows.buffer.name, rows.layout
-        if key not in self.aligned:
-            stride = padded_strides(rows.layout.size, rows.layout.dtype.itemsize)
-            self.aligned[key] = store_padded(self, rows, stride).buffer
-        return self.aligned[key]
+        across = memory.layout.stride[-1] != 1 and memory.layout.stride[-2] == 1
+        layout = turned(memory.layout) if across else memory.layout
+        size = (*layout.size[:-2], *((columns, rows) if across else (rows, columns)))
+        if layout.size == size:
+            buffer = memory.buffer
+        elif _has_zeros(memory.buffer, layout, size):
+            buffer, layout = memory.buffer, layout.with_view(size, layout.stride)
+        else:  # there is one copy for all products that read it
+            key = memory.buffer.name, layout, size
+            if key not in self.padded:
+                self.padded[key] = store_padded(self, BufferView(memory.buffer, layout), size).buffer
+            buffer = self.padded[key]
+            layout = buffer.layout
+        layout = turned(layout) if across else layout
+        return buffer if layout == buffer.layout else View(buffer, layout)
 
     def operand(self, arg: Any) -> Any:
         """An argument of an extern kernel; tensors are realized with the strides of their fake tensors.
@@ -380,7 +368,7 @@ class GraphLowering:
     def settle_readers(self, plan: InPlace) -> None:
         """Called before a write to an input: computes every value that reads it and is used afterwards, and copies
         views of it."""
-        self.aligned.clear()
+        self.padded.clear()
         current = self.node
         for self.node in earlier_readers(plan, current):
             self.env[self.node] = self.settled(self.env[self.node], plan.target)
@@ -435,7 +423,7 @@ class GraphLowering:
     def store_into(self, target: InputBuffer, view: Layout, value: TensorValue) -> None:
         """Adds the loops that write `value` to a view of an input, through a temporary if the value reads the input at
         other positions."""
-        self.aligned.clear()
+        self.padded.clear()
         order = dense_order(view.size, view.stride) or _outermost_first(view)
         body = store_body(target.name, view, value, order)
         written = body.writes[0].index
@@ -499,6 +487,16 @@ _ON_CPU = (
 def _not_on_cpu(val: Any) -> bool:
     """Whether a tensor is on the CPU and has a dtype that C++ kernels do not support."""
     return val.device.type == "cpu" and val.dtype not in _ON_CPU
+
+
+def _has_zeros(buffer: Buffer, layout: Layout, size: tuple[int, ...]) -> bool:
+    """Whether memory that was padded has zeros where a matrix of this layout is extended to `size`."""
+    if not isinstance(buffer, ComputedBuffer) or buffer.zeros_from is None:
+        return False
+    *steps, last = layout.stride
+    length = buffer.layout.size[-1]
+    rows = last == 1 and steps[-1] == length and all(n % length == 0 for n in (*steps, layout.offset))
+    return rows and layout.size[-1] == buffer.zeros_from and size == (*layout.size[:-1], length)
 
 
 def _outermost_first(layout: Layout) -> list[int]:

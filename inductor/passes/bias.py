@@ -7,7 +7,7 @@ from torch import fx
 
 from ..aot.calls import call
 from ..fx_utils.arguments import node_at
-from ..lower.alignment import is_padded, read_by_loops
+from ..lower.alignment import has_padded_rows, read_by_loops
 from .common import aten
 
 
@@ -22,7 +22,7 @@ def biases_apart(gm: fx.GraphModule) -> None:
         val = node.meta["val"]
         if node.kwargs or bias.meta["val"].dim() != 1:
             continue
-        if not (_fits_cpu(node) if val.device.type == "cpu" else is_padded(node, (left, right))):
+        if not (_fits_cpu(node) if val.device.type == "cpu" else has_padded_rows(node, (left, right))):
             continue
         with gm.graph.inserting_before(node):
             product = call(gm.graph, aten.mm.default, left, right, like=node)

@@ -13,10 +13,10 @@ from inductor.passes import bias
 def _on_the_cpu(monkeypatch):
     monkeypatch.setattr(alignment, "DEVICES", ("cpu",))
     monkeypatch.setattr(alignment, "LEAST_WORK", 1)
-    monkeypatch.setattr("inductor.lower.graph.LEAST_USES", 16)
-    monkeypatch.setattr(bias, "_fits_cpu", lambda node: bias.is_padded(node, node.args[1:3]))
+    monkeypatch.setattr(alignment, "LEAST_USES", 16)
+    monkeypatch.setattr(bias, "_fits_cpu", lambda node: bias.has_padded_rows(node, node.args[1:3]))
     found = []
-    monkeypatch.setattr("inductor.lower.graph.padded_result", lambda node: found.append(alignment.padded_result(node)) or found[-1])
+    monkeypatch.setattr("inductor.lower.graph.padded_sizes", lambda *a: found.append(alignment.padded_sizes(*a)) or found[-1])
     yield
     pyframe.reset()
     assert any(found)
