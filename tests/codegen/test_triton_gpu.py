@@ -13,21 +13,21 @@ def devices(monkeypatch, *counts):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(counts))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(counts))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    monkeypatch.setattr(
-        torch.cuda, "get_device_properties", lambda i: SimpleNamespace(multi_processor_count=counts[i])
-    )
+    found = [SimpleNamespace(multi_processor_count=n, major=8, minor=6) for n in counts]
+    monkeypatch.setattr(torch.cuda, "get_device_properties", found.__getitem__)
 
 
 def test_a_device_that_is_there_is_asked(monkeypatch):
     devices(monkeypatch, 56, 78)
     found = [gpu.gpu_of(torch.device(d)).multiprocessors for d in ("cuda:0", "cuda:1", "cuda", "cuda:2")]
+    assert gpu.gpu_of(torch.device("cuda")).shared_bytes == 99 << 10
     gpu._present.cache_clear()
     assert found == [56, 78, 78, gpu.DEFAULT.multiprocessors]
 
 
 def test_without_a_device_the_table_answers(monkeypatch):
     devices(monkeypatch)
-    assert gpu.gpu_of(torch.device("cuda:0")) == gpu.KNOWN[90] == gpu.Gpu(132)
+    assert gpu.gpu_of(torch.device("cuda:0")) == gpu.KNOWN[90] == gpu.Gpu(132, 227 << 10)
 
 
 def test_more_multiprocessors_get_more_programs():

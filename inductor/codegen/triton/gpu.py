@@ -34,6 +34,5 @@ def gpu_of(device: torch.device) -> Gpu:
 
 @functools.cache
 def _present(index: int) -> Gpu:
-    major, minor = torch.cuda.get_device_capability(index)
-    shared = _SHARED.get(10 * major + minor, 64) << 10
-    return Gpu(torch.cuda.get_device_properties(index).multi_processor_count, shared)
+    found = torch.cuda.get_device_properties(index)
+    return Gpu(found.multi_processor_count, _SHARED.get(10 * found.major + found.minor, 64) << 10)
