@@ -31,10 +31,11 @@ TOLERANCE = 2e-2
 
 @dataclass(frozen=True)
 class Case:
-    """A program and the sizes of its bfloat16 arguments."""
+    """A program and the sizes of its arguments, which are bfloat16 except number `codes`, which is int8."""
 
     fn: Callable[..., torch.Tensor]
     sizes: tuple[tuple[int, ...], ...]
+    codes: int | None = None
 
 
 def gated(x: Any, gate: Any, up: Any) -> Any:
@@ -49,6 +50,10 @@ def activated(x: Any, w: Any, b: Any) -> Any:
     return F.gelu(F.linear(x, w, b))
 
 
+def quantized(x: Any, codes: Any, scale: Any) -> Any:
+    return F.linear(x, (codes * scale).to(x.dtype))
+
+
 def scores(q: Any, k: Any) -> Any:
     return torch.softmax((q @ k.mT * 0.125).float(), -1)
 
@@ -61,6 +66,7 @@ CASES = {
     "1 row, 4096 -> 4096, residual": Case(residual, ((1, 4096), (4096, 4096), (4096,), (1, 4096))),
     "1 row, 2048 -> 2 x 5504, gated": Case(gated, ((1, 2048), (5504, 2048), (5504, 2048))),
     "1 row, 768 -> 50257": Case(F.linear, ((1, 768), (50257, 768))),
+    "1 row, 4096 -> 4096, int8 weight": Case(quantized, ((1, 4096), (4096, 4096), (4096, 1)), 1),
     "16 rows, 4096 -> 4096, residual": Case(residual, ((16, 4096), (4096, 4096), (4096,), (16, 4096))),
     "512 rows, 768 -> 3072, gelu": Case(activated, ((512, 768), (3072, 768), (3072,))),
     "4096 rows, 4096 -> 4096, gelu": Case(activated, ((4096, 4096), (4096, 4096), (4096,))),
@@ -77,6 +83,8 @@ def inputs(case: Case) -> list[list[torch.Tensor]]:
     count = min(MAX_SETS, -(-ROTATED_BYTES // nbytes))
 
     def tensor(k: int, size: tuple[int, ...]) -> torch.Tensor:
+        if k == case.codes:
+            return torch.randint(-127, 128, size, device="cuda", dtype=torch.int8)
         x = torch.randn(size, device="cuda", dtype=torch.bfloat16)
         return x * scale if k and len(size) > 1 else x
 

@@ -62,6 +62,20 @@ def test_dtypes_layouts_and_batches(always, dtype):
                 torch.testing.assert_close(fast(left, right), torch.bmm(left, right).relu(), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("rows", [1, 8])
+def test_weights_are_dequantized_where_they_are_read(always, rows):
+    x, scale = half(rows, 1024), torch.rand(512, 1, device="cuda") / 128
+    codes = torch.randint(-127, 128, (512, 1024), device="cuda", dtype=torch.int8)
+
+    def fn(x, codes, scale):
+        return F.linear(x, (codes * scale).bfloat16()).relu()
+
+    metrics.counters.clear()
+    fast = pyframe.compile(fn, mode="max-autotune-no-cudagraphs")
+    torch.testing.assert_close(fast(x, codes, scale), fn(x, codes, scale), rtol=3e-2, atol=0.2)
+    assert metrics.counters["templates"] == metrics.counters["kernels"] == 1
+
+
 def test_training(always):
     args = [x.requires_grad_() for x in inputs(256)]
     fast = pyframe.compile(mlp, mode="max-autotune-no-cudagraphs")

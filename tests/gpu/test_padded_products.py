@@ -1,0 +1,30 @@
+"""Products with rows that are not aligned, padded on a GPU: values and gradients."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pyframe
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_vocabulary(dtype, bias):
+    x = torch.randn(2048, 512, device="cuda", dtype=dtype, requires_grad=True)
+    w = (torch.randn(5025, 512, device="cuda", dtype=dtype) / 16).requires_grad_()
+    args = [x, w, torch.randn(5025, device="cuda", dtype=dtype, requires_grad=True)][: 2 + bias]
+    target = torch.randint(0, 5025, (2048,), device="cuda")
+
+    def loss(*args):
+        logits = F.linear(*args)
+        return F.cross_entropy(logits.float(), target), logits
+
+    fast = pyframe.compile(loss, options={"strict": True})
+    got, want = fast(*args), loss(*args)
+    assert got[1].stride() == want[1].stride()
+    for a, b in zip(got, want):
+        torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-2)
+    for a, b in zip(torch.autograd.grad(got[0], args), torch.autograd.grad(want[0], args)):
+        torch.testing.assert_close(a, b, rtol=5e-2, atol=3e-2 * float(b.abs().max()))
