@@ -87,6 +87,7 @@ typedef struct plan_object {
     int64_t *extents;    /* of each input: bytes from its first to its last element */
     int32_t *mutated;    /* the inputs that kernels write */
     Py_ssize_t n_mutated;
+    Py_ssize_t first_write; /* the first step that may write an input; n_steps if there is none */
     int64_t undo_bytes;  /* of the inputs that kernels write, where each call keeps copies of them; else 0 */
     int32_t *aligned;    /* the inputs that kernels expect at a multiple of INPUT_ALIGNMENT */
     Py_ssize_t n_aligned;

@@ -393,6 +393,63 @@ undo_bytes(const plan_object *plan)
     return raises && plan->fallback != NULL && plan->context == NULL && bytes <= MOST_BYTES ? bytes : 0;
 }
 
+static bool
+reads_any(const operand *op, const char *marked)
+{
+    if (op->kind == OPERAND_BUF) {
+        return marked[op->buf];
+    }
+    for (Py_ssize_t i = 0; op->kind == OPERAND_LIST && i < op->n_items; i++) {
+        if (reads_any(&op->items[i], marked)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a step accesses one of the marked buffers. */
+static bool
+accesses(const step *s, const char *marked)
+{
+    if (s->kind != STEP_KERNEL && s->kind != STEP_LAUNCH && s->kind != STEP_EXTERN && s->kind != STEP_MATMUL) {
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < s->n_bufs; i++) {
+        if (s->bufs[i] >= 0 && marked[s->bufs[i]]) {
+            return true;
+        }
+    }
+    for (Py_ssize_t i = 0; i < s->n_outs; i++) {
+        if (s->outs[i] >= 0 && marked[s->outs[i]]) {
+            return true;
+        }
+    }
+    return (s->kind == STEP_MATMUL && marked[s->buf])
+           || ((s->kind == STEP_EXTERN || s->kind == STEP_MATMUL) && reads_any(&s->operands, marked));
+}
+
+/* The first step that accesses an input which kernels write, n_steps if there is none; -1 with an exception set. */
+static Py_ssize_t
+first_write(const plan_object *plan)
+{
+    char *marked = PyMem_Calloc((size_t)plan->n_buffers + 1, 1);
+    if (marked == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t m = 0; m < plan->n_mutated; m++) {
+        marked[plan->mutated[m]] = 1;
+    }
+    Py_ssize_t i = 0;
+    for (; i < plan->n_steps && !accesses(&plan->steps[i], marked); i++) {
+        if (plan->steps[i].kind == STEP_VIEW && marked[plan->steps[i].base]) {
+            marked[plan->steps[i].buf] = 1;
+        }
+    }
+    PyMem_Free(marked);
+    return i;
+}
+
 /* Where a tensor is, -1 for the index of a device that has none. The tensors of a simulated CUDA device are the CPU's. */
 static int
 fill_device(int32_t *type, int32_t *index, PyObject *tuple, Py_ssize_t first)
@@ -487,6 +544,10 @@ plan_fill(plan_object *plan, PyObject *args)
         }
     }
     plan->undo_bytes = undo_bytes(plan);
+    plan->first_write = first_write(plan);
+    if (plan->first_write < 0) {
+        return -1;
+    }
     for (; plan->n_outputs < PyTuple_GET_SIZE(outputs); plan->n_outputs++) {
         PyObject *tuple = tuple_at(outputs, plan->n_outputs);
         if (tuple == NULL || fill_output(plan, &plan->outputs[plan->n_outputs], tuple) < 0) {

@@ -61,14 +61,14 @@ copy_mutated(const run *r, char *copies, bool back)
     }
 }
 
-/* Whether a call that raised has changed nothing, or what `copies` restores, so that ATen's operators can raise what they raise. On CUDA the
- * exception may be that of an earlier call. */
+/* Whether a call that raised has changed nothing, or what `copies` restores, so that ATen's operators can raise what
+ * they raise. On CUDA the exception may be that of an earlier call. */
 static bool
 may_run_eagerly(const run *r, const char *copies)
 {
     const plan_object *plan = r->plan;
-    return plan->fallback != NULL && (plan->n_mutated == 0 || copies != NULL) && plan->context == NULL && r->given == NULL
-           && PyErr_ExceptionMatches(PyExc_Exception) && !PyErr_ExceptionMatches(PyExc_MemoryError);
+    return plan->fallback != NULL && (!r->wrote || plan->n_mutated == 0 || copies != NULL) && plan->context == NULL
+           && r->given == NULL && PyErr_ExceptionMatches(PyExc_Exception) && !PyErr_ExceptionMatches(PyExc_MemoryError);
 }
 
 static PyObject *

@@ -20,6 +20,7 @@ typedef struct run {
     PyObject *given; /* the list that the arguments are in, to be emptied once they are read; NULL for a plain call */
     int64_t status; /* set by kernels of the CPU: an index was out of bounds */
     PyObject *labels;       /* names for the profiler's ranges, borrowed from the plan; NULL while nothing records */
+    bool wrote;             /* a step that may write an input has begun */
     bool grad;              /* recording of gradients is on for the caller, and off while the steps run */
     Py_ssize_t unexpected; /* 1 + the step whose operator returned another size or dtype than was promised; or 0 */
 } run;

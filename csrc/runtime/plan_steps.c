@@ -305,12 +305,28 @@ run_step(run *r, const step *s)
     Py_UNREACHABLE();
 }
 
+static int
+check_indices(const run *r)
+{
+    if (r->status != 0) {
+        PyErr_SetString(PyExc_IndexError, "index out of range in a compiled graph");
+        return -1;
+    }
+    return 0;
+}
+
 int
 plan_run_steps(run *r)
 {
     const plan_object *plan = r->plan;
     Py_ssize_t i = 0;
     while (i < plan->n_steps) {
+        if (i == plan->first_write) {
+            if (check_indices(r) < 0) {
+                return -1;
+            }
+            r->wrote = true;
+        }
         if (plan->steps[i].kind == STEP_LAUNCH) {
             i = plan_cuda_launches(r, i);
         } else {
@@ -320,9 +336,5 @@ plan_run_steps(run *r)
             return -1;
         }
     }
-    if (r->status != 0) {
-        PyErr_SetString(PyExc_IndexError, "index out of range in a compiled graph");
-        return -1;
-    }
-    return 0;
+    return check_indices(r);
 }
