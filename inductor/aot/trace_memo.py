@@ -161,7 +161,9 @@ def _key_of(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: li
     included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     state = torch.is_grad_enabled(), torch.get_default_dtype(), included.raw_repr(), excluded.raw_repr()
     described = tuple([_described(x, tensors) for x in args])
-    return op, state, described, tuple([(name, _described(x, tensors)) for name, x in kwargs.items()])
+    named = tuple([(name, _described(x, tensors)) for name, x in kwargs.items()])
+    places = list(map(_memory, tensors)) if len(tensors) > 1 else []
+    return op, state, described, named, tuple(map(places.index, places))
 
 
 def _active_fake_mode() -> FakeTensorMode:
