@@ -209,15 +209,15 @@ def products(steps: Sequence[Group | ExternKernel], graph: GraphIR) -> list[Cand
     outputs = output_names(graph)
     found: list[Candidate] = []
     taken: set[int | None] = set()
-    for at in reversed(range(len(steps))):  # of several products that one group reads, the last is fused with it
+    for at in reversed(range(len(steps))):  # of several products that could take a group, the last does
         step = steps[at]
         if isinstance(step, ExternKernel) and is_eligible(step):
             fused = _fused(steps, at, step, outputs)
             if fused is None or fused.epilogue in taken:
                 fused = Candidate(alone(step), at, None)
-            elif fused.epilogue is not None:
-                taken.add(fused.epilogue)
-            found.append(_with_prologue(steps, fused, outputs))
+            whole = _with_prologue(steps, fused, outputs)
+            found.append(fused if whole.prologue in taken else whole)
+            taken.update({found[-1].epilogue, found[-1].prologue} - {None})
     return found[::-1]
 
 

@@ -140,6 +140,14 @@ def test_no_prologue():
         assert any(isinstance(s, Product) and s.prologue is None for s in runner.steps)
 
 
+def test_a_group_between_two_products_is_fused_with_one():
+    x, u, w = half(16, 40).round(), half(24, 40).round(), half(3, 24).round()
+    runner = check(lambda x, u, w: w @ F.linear(x, u).relu().t(), x, u, w)
+    assert [type(s) for s in runner.steps] == [Product] * 2
+    runner = check(lambda x, u, w: F.linear(w, F.linear(x.mT, u.mT).relu()) + 1, torch.ones(40, 16).bfloat16(), torch.ones(40, 24).bfloat16(), w)
+    assert [type(s) for s in runner.steps] == [Product] * 2
+
+
 def test_nan_and_infinity():
     a, b = torch.randn(5, 37), torch.randn(37, 19)
     a[1, 3], a[2, 4], b[5, 6], b[7, 8] = math.nan, math.inf, math.inf, -math.inf
