@@ -138,6 +138,13 @@ class Group:
         """Buffers that a member reads."""
         return {a.buf for m in self.members for a in m.node.reads}
 
+    def streamed_names(self) -> set[str]:
+        """Buffers of which points read different elements. Reading the same number, such as a learning rate, is no
+        reason to compute two results in one kernel."""
+        if not self.outer and not self.inner:
+            return self.read_names()
+        return {a.buf for m in self.members for a in m.reads() if a.index.names()}
+
     def written_names(self) -> set[str]:
         """Buffers that a member writes."""
         return {a.buf for m in self.members for a in m.node.writes}

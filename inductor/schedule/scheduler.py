@@ -106,7 +106,7 @@ class _Scheduler:
     def _join(self, number: int, group: Group, reads: set[str], writes: set[str], direct: set[int]) -> int | None:
         """Fuses a new group into the best earlier group that accepts it. Returns that unit's number, or None."""
         candidates = set(direct)
-        for name in reads:
+        for name in group.streamed_names():
             candidates.update(itertools.islice(reversed(self.readers.get(name, {})), MAX_CANDIDATES))
         candidates = {n for n in candidates if isinstance(self.units[n].what, Group)}
         ranked = sorted(((self._score(n, number, reads), n) for n in candidates - self._cyclic(candidates, direct)),

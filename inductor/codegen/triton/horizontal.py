@@ -93,10 +93,11 @@ def _likeness(group: Group, given: Collection[str], nbytes: Mapping[str, int]) -
 
 @dataclass(frozen=True)
 class _Flat:
-    """A group as a one-dimensional kernel over `count` elements."""
+    """A group as a one-dimensional kernel over `count` elements; `offsets` as in FlatKernel."""
 
     draft: Draft
     count: int
+    offsets: tuple[int, ...]
 
     @property
     def key(self) -> object:
@@ -137,7 +138,8 @@ def _flat(group: Group, dtypes: Mapping[str, str], gpu: Gpu, unaligned: Collecti
     kernel = FlatKernel(Values(group, axes.renames, set(), dtypes), axes, dtypes, gpu)
     if kernel.wide:
         return None
-    return _Flat(kernel.draft(unaligned), group.work())
+    draft = kernel.draft(unaligned)
+    return _Flat(draft, group.work(), tuple(kernel.offsets))
 
 
 def _merged(parts: Sequence[_Flat], gpu: Gpu) -> Draft:
@@ -149,9 +151,14 @@ def _merged(parts: Sequence[_Flat], gpu: Gpu) -> Draft:
     varying = [i for i in positions if any(part.draft.bufs[i] != first.bufs[i] for part in parts)]
     bufs, signature, aligned = list(first.bufs), list(first.signature), list(first.aligned)
     lines = ["pid = tl.program_id(0)", "start = pid * 0", f"xnumel = pid * 0 + {parts[0].count}"]
+    lines += [f"c{k} = pid * 0 + {offset}" for k, offset in enumerate(parts[0].offsets)]
     programs = heuristics.ceil_div(parts[0].count, block)
     for part in parts[1:]:
         lines += [f"if pid >= {programs}:", f"    start = pid * 0 + {programs}", f"    xnumel = pid * 0 + {part.count}"]
+        lines += [
+            f"    c{k} = pid * 0 + {own}"
+            for k, own in enumerate(part.offsets) if any(p.offsets[k] != own for p in parts)
+        ]  # fmt: skip
         for i in varying:
             lines.append(f"    b{i} = b{len(bufs)}")
             if i in first.aligned:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...dtypes import dtype_of
 from ...ir.size import AnySize, Size, ceil_of, hint, known, quotient, same
@@ -200,11 +200,27 @@ class _Pointwise(Kernel):
 
 class FlatKernel(Kernel):
     """A pointwise kernel along one axis, as a part of a kernel for several groups (`horizontal.py`): `xnumel` and the
-    number `start` of the first program are variables, and the number of elements need not fill the last block."""
+    number `start` of the first program are variables, and the number of elements need not fill the last block.
+
+    `offsets` are the positions of the numbers that all elements share, such as a learning rate in a tensor of several;
+    the code calls them c0, c1 ...
+    """
 
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], gpu: Gpu) -> None:
         super().__init__(values, axes, dtypes, heuristics.pointwise(hint(axes.axis("x").size), gpu.multiprocessors))
         self.masked.add("x")
+        self.offsets: list[int] = []
+        self._named: dict[tuple[str, int], str] = {}
+
+    def pointer(self, buf: str, at: Piece, axes: frozenset[str]) -> str:
+        """The text of a pointer; a constant position is a variable."""
+        if at.text.isdecimal():
+            key = buf, int(at.text)
+            if key not in self._named:
+                self._named[key] = f"c{len(self.offsets)}"
+                self.offsets.append(key[1])
+            at = replace(at, text=self._named[key])
+        return super().pointer(buf, at, axes)
 
     def draft(self, unaligned: Collection[str]) -> Draft:
         """The kernel, without the lines that set `pid`, `start` and `xnumel`."""
