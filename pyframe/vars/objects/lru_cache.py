@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...core.files import skipped_file
 from ...core.source import AttrSource, CallSource, ConstSource, Source
 from ..codegen import Codegen
 from ..containers.iterator import NotRebuilt
@@ -58,6 +60,8 @@ class CachedFunctionVar(HeldVar):
             values, named = [_known(tx, arg) for arg in args], {key: _known(tx, arg) for key, arg in kwargs.items()}
         except NotConstant:
             return self.unsupported(tx, "a call with arguments known only at run time")
+        if any(effect.kind != "CALL" for effect in tx.effects) and _may_read_state(self.value.__wrapped__):
+            return self.unsupported(tx, "a call after a change of an object that it may read")
         try:
             result = self.value(*values, **named)
         except Exception as error:  # noqa: BLE001  the program sees any exception
@@ -117,6 +121,35 @@ def _call_of(cached: Any, keywords: tuple[str, ...], *values: Any) -> Source:
     positional = values[: len(values) - len(keywords)]
     call = functools.partial(cached, *positional, **dict(zip(keywords, values[len(positional) :], strict=True)))
     return CallSource(ConstSource.of(call, label), operator.call, "call")
+
+
+def _may_read_state(fn: Any, callers: tuple[Any, ...] = ()) -> bool:
+    """Whether a function, or one that it calls, may read something that a program can change: a global or a variable of
+    a closure that is not a module, class or function."""
+    if fn in callers or isinstance(fn, types.ModuleType | type | types.BuiltinFunctionType | CACHED):
+        return False
+    if not isinstance(fn, types.FunctionType) or len(callers) > _MAX_DEPTH:
+        return True
+    if skipped_file(fn.__code__.co_filename):
+        return False
+    names = [name for code in _codes(fn.__code__) for name in code.co_names]
+    read = [fn.__globals__[name] for name in names if name in fn.__globals__]
+    try:
+        read += [cell.cell_contents for cell in fn.__closure__ or ()]
+    except ValueError:  # an empty cell
+        return True
+    return any(_may_read_state(value, (*callers, fn)) for value in read)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of a function and of those defined in it."""
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _codes(const)
+
+
+_MAX_DEPTH = 8
 
 
 @register(CACHED)

@@ -8,6 +8,7 @@ import dataclasses
 import decimal
 import functools
 import inspect
+import math
 import struct
 import threading
 import weakref
@@ -444,3 +445,35 @@ def test_a_lock_that_another_has_is_waited_for():
         order.append("released")
     thread.join()
     assert order == ["released", "called"]
+
+
+def test_a_cached_function_reads_what_the_program_changed():
+    numbers = [1]
+
+    @functools.lru_cache
+    def count(n):
+        return n + len(numbers)
+
+    def fn(x, n):
+        numbers.append(n)
+        return x + count(n)
+
+    compiled, x = pyframe.compile(fn, backend="eager"), torch.ones(2)
+    for n in (1, 1, 2):
+        numbers[:] = [1]
+        count.cache_clear()
+        torch.testing.assert_close(compiled(x, n), x + n + 2)
+
+
+def test_a_cached_function_that_reads_nothing_is_captured_after_a_change():
+    numbers = []
+
+    @functools.lru_cache
+    def table(n):
+        return math.factorial(n)
+
+    def fn(x):
+        numbers.append(1)
+        return x + table(4)
+
+    torch.testing.assert_close(pyframe.compile(fn, backend="eager", fullgraph=True)(torch.ones(2)), torch.full((2,), 25.0))
