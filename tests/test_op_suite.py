@@ -23,6 +23,16 @@ def test_operators_as_in_eager(tmp_path: Path) -> None:
     assert sum(row.counts()["right"] for row in rows) > 30
 
 
+def test_operators_of_nan_and_infinities(tmp_path: Path) -> None:
+    operators = "exp,nn.functional.poisson_nll_loss,nn.functional.multi_margin_loss,amax"
+    given = ["--ops", operators, "--dtypes", "float32", "--samples", "1", "--modes", "special,special_backward"]
+    args = op_suite.arguments([*given, "--out", str(tmp_path), "--show", "0"])
+    units = op_suite.select_units(args, operators.split(","), set())
+    rows = op_suite.run_all(units, "ours", args, None)
+    assert not {f"{row.op} {row.mode}": failures(row) for row in rows if failures(row)}
+    assert sum(row.counts()["right"] for row in rows) == len(units)
+
+
 X = torch.arange(6.0).reshape(2, 3)
 
 

@@ -1,6 +1,7 @@
 """Decompositions and Python kernels of torch that give wrong results; traces are made without them.
 
 - multilabel_margin_loss: positions after the first -1 of a target count as targets of class 0 (torch 2.11 to 2.15).
+- multi_margin_loss: ATen leaves out differences that are NaN, the decomposition does not.
 - Interpolation of uint8: ATen computes with integers, the decompositions with floats; results may differ by one.
 - Linear interpolation: see `interpolation.py`.
 - dropout that drops nothing: ATen returns its argument, torch's Python kernel a copy, so a write to one of the two is
@@ -26,7 +27,7 @@ from ..errors import Unsupported
 from .interpolation import LINEAR, LINEAR_VEC, linear, linear_vec
 
 aten = torch.ops.aten
-WRONG = (aten.multilabel_margin_loss_forward.default,)
+WRONG = (aten.multilabel_margin_loss_forward.default, aten.multi_margin_loss.default)
 WRONG_FOR_BYTES = (
     aten.upsample_bilinear2d.vec, aten.upsample_bilinear2d.default,
     aten.upsample_bicubic2d.vec, aten.upsample_bicubic2d.default,

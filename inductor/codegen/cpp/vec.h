@@ -342,8 +342,10 @@ INL double asinh_(double x) { return near_asinh_(x); }   INL double acosh_(doubl
 LANE1(erfc_, erfc) LANE2(fmod_, fmod)
 LIBM1(exp_, exp) LIBM1(tanh_, tanh) LIBM1(erf_, erf) LIBM1(sqrt_, sqrt) LIBM1(floor_, floor) LIBM1(ceil_, ceil) LIBM1(trunc_, trunc)
 
-// exp: two-part reduction by ln 2, degree-6 polynomial, scaled in two steps so that subnormal results are right.
+// exp: two-part reduction by ln 2, degree-6 polynomial, scaled in two steps so that subnormal results are right. Infinite
+// results are selected: if they came from the last product, its contraction with a following sum would make them finite.
 INL vf exp_(vf x) {
+  auto overflows = x > 88.722839f;
   x = x > 89.0f ? set_f(89.0f) : x;
   x = x < -104.0f ? set_f(-104.0f) : x;
   vf n = fma_(x, set_f(1.44269504f), set_f(12582912.0f)) - 12582912.0f;
@@ -357,7 +359,8 @@ INL vf exp_(vf x) {
   p = fma_(p, r, set_f(1.0f));
   p = fma_(p, r, set_f(1.0f));
   vi k = CVT(n, vi), h = k >> 1;
-  return p * (vf)((h + 127) << 23) * (vf)((k - h + 127) << 23);
+  p = p * (vf)((h + 127) << 23) * (vf)((k - h + 127) << 23);
+  return overflows ? set_f(__builtin_inff()) : p;
 }
 // tanh: odd polynomial near zero, 1 - 2 / (exp(2|x|) + 1) elsewhere.
 INL vf tanh_(vf x) {
