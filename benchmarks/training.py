@@ -4,6 +4,7 @@
     python -m benchmarks.training --device cuda    # usual sizes, autocast to bfloat16, parameters in float32
     python -m benchmarks.training --device cuda --program bert
     python -m benchmarks.training --device cuda --program gpt --profile    # the GPU time of a step by kernel
+    python -m benchmarks.training --device cuda --mode reduce-overhead     # of torch.compile and pyframe
     python -m benchmarks.training --tiny           # the programs of `--device cuda` at small sizes, as a test
 
 Every gradient is checked: its error against float64 (float32 under autocast) may be three times eager's own, or the
@@ -37,6 +38,7 @@ from .programs import make_bert, make_gpt, tensors
 SYSTEMS = ("eager", "torch.compile", "pyframe")
 STEPS = 4  # after the first, of which the memory is measured
 MAX_KERNELS = 45  # that a profile lists
+CHECKED_STEP = 6  # whose gradients are checked, in a mode that records CUDA graphs: by then steps are replayed
 
 
 Gradients = dict[str, torch.Tensor | None]
@@ -47,10 +49,11 @@ GRADIENT_TOLERANCE = {False: 1e-5, True: 1.6e-2}  # in float32, and under autoca
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and how the programs are run; `tiny`: the GPU programs at small sizes."""
+    """Where and how the programs are run; `tiny`: the GPU programs at small sizes; `mode`: of both compilers."""
 
     device: str
     tiny: bool
+    mode: str = "default"
 
     @property
     def large(self) -> bool:
@@ -58,7 +61,7 @@ class Setting:
 
     @property
     def arguments(self) -> list[str]:
-        return ["--device", self.device, *["--tiny"] * self.tiny]
+        return ["--device", self.device, "--mode", self.mode, *["--tiny"] * self.tiny]
 
     def synchronize(self) -> None:
         if self.device == "cuda":
@@ -95,7 +98,7 @@ def prepare(name: str, setting: Setting) -> tuple[torch.nn.Module, tuple[Any, ..
 
 def stepper(model: torch.nn.Module, args: tuple[Any, ...], setting: Setting, system: str) -> Callable[[], torch.Tensor]:
     """One step under a system, as a function that returns the loss."""
-    call = wrapped(system, model)
+    call = wrapped(system, model, setting)
     loss_of = call if setting.large else SmallLoss(call)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=setting.large or None)
 
@@ -134,12 +137,14 @@ def check_gradients(name: str, systems: tuple[str, ...], setting: Setting) -> di
         loss_of(*(x.to(wide) if x.is_floating_point() else x for x in args)).backward()
     exact = {n: None if p.grad is None else p.grad.double() for n, p in exact_model.named_parameters()}
     del exact_model
-    eager = gradients(model, args, setting, wrapped("eager", model))
+    eager = gradients(model, args, setting, wrapped("eager", model, setting))
     largest = max(float(x.square().mean().sqrt()) for x in exact.values() if x is not None)
     found = {}
     for system in systems:
         twin = copy.deepcopy(model)
-        got = gradients(twin, args, setting, wrapped(system, twin))
+        call = wrapped(system, twin, setting)
+        for _ in range(1 if setting.mode == "default" else CHECKED_STEP):
+            got = gradients(twin, args, setting, call)
         found[system] = max(_over_eager(got[key], eager[key], want, largest, setting) for key, want in exact.items())
         if system == "pyframe" and not found[system] <= MAX_WORSE:
             raise SystemExit(f"{name}: a gradient is wrong: its error is {found[system]:.3g} times eager's")
@@ -158,15 +163,15 @@ def _over_eager(
     return error / max(own, GRADIENT_TOLERANCE[setting.large]) if error == error else float("inf")
 
 
-def wrapped(system: str, model: torch.nn.Module) -> Callable[..., Any]:
+def wrapped(system: str, model: torch.nn.Module, setting: Setting) -> Callable[..., Any]:
     """The model under one of the systems."""
     if system == "eager":
         return model
     if system == "torch.compile":
-        return torch.compile(model)
+        return torch.compile(model, mode=setting.mode)
     import pyframe
 
-    return pyframe.compile(model)
+    return pyframe.compile(model, mode=setting.mode)
 
 
 def child(name: str, system: str, setting: Setting) -> None:
@@ -283,10 +288,11 @@ def main() -> None:
     parser.add_argument("--program", choices=["gpt", "bert", "resnet"], help="only this one (resnet: GPU sizes only)")
     parser.add_argument("--tiny", action="store_true", help="the programs of --device cuda in sizes that run anywhere")
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--mode", default="default", help="of torch.compile and pyframe")
     parser.add_argument("--child", nargs=2, metavar=("PROGRAM", "SYSTEM"), help=argparse.SUPPRESS)
     parser.add_argument("--profile", action="store_true", help="the GPU time of a step by kernel, and nothing else")
     options = parser.parse_args()
-    setting = Setting(options.device, options.tiny)
+    setting = Setting(options.device, options.tiny, options.mode)
     names = [options.program] if options.program else ["gpt", "bert", *["resnet"] * setting.large]
     if options.child:
         child(*options.child, setting)
@@ -295,14 +301,15 @@ def main() -> None:
         for name, system in itertools.product(names, SYSTEMS):
             profile(name, system, setting)
         return
-    from .harness import report, table
+    from .harness import in_mode, report, table
 
     rows = []
     for name in names:
         rows.append(row(name, setting, options.rounds))
         print(table([{"": k, name: v} for k, v in rows[-1].items()]), flush=True)
     if not setting.tiny:
-        report("_".join(["training", *["cuda"] * setting.large, *[options.program] * bool(options.program)]), rows)
+        parts = ["training", *["cuda"] * setting.large, *[options.program] * bool(options.program)]
+        report(in_mode("_".join(parts), setting.mode), rows)
 
 
 if __name__ == "__main__":

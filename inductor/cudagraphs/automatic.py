@@ -43,7 +43,7 @@ def recorded_if_host_bound(
     plan: Callable[..., Any], spec: PlanSpec, kernels: Sequence[Any], bound: Sequence[torch.Tensor], form: Form
 ) -> Callable[..., Any]:
     """`plan`, or a callable that decides in its first calls whether to record it. The arguments as of `recorded`."""
-    on_gpu = spec.device.startswith("cuda:") or spec.device in devices
+    on_gpu = spec.device in devices or (spec.device.startswith("cuda:") and torch.cuda.is_initialized())
     calls = sum(isinstance(step, Launch | KernelCall | Extern) for step in spec.steps)
     if _C is None or not on_gpu or calls < MIN_CALLS:
         return plan
