@@ -54,7 +54,7 @@ def distinct(x: torch.Tensor) -> torch.Tensor:
     """`x` with its expanded dimensions reduced to one element, so that it can be written."""
     if 0 not in x.stride():
         return x
-    size = [1 if stride == 0 else n for n, stride in zip(x.shape, x.stride())]
+    size = tuple(1 if stride == 0 else n for n, stride in zip(x.shape, x.stride()))
     return _reinterpret(x, size, x.stride(), 0)
 
 
@@ -191,7 +191,7 @@ class Recording:
         """Copy those inputs back that the plan writes and that were copied for it."""
         for i, target in zip(self.copied, self.targets):
             if i in written:
-                distinct(_reinterpret(inputs[i], inputs[i].shape, inputs[i].stride(), 0)).copy_(target)
+                distinct(_reinterpret(inputs[i], tuple(inputs[i].shape), inputs[i].stride(), 0)).copy_(target)
 
     def results(self, inputs: Sequence[Any]) -> list[Any]:
         """The results of the call that was replayed last."""
@@ -217,6 +217,6 @@ class Recording:
                 key = number, size, stride, offset
                 if key not in made:  # a result that is returned twice is one tensor
                     base = memories[number]
-                    shape = (base.shape, base.stride()) if size is None else (size, stride)
+                    shape = (tuple(base.shape), base.stride()) if size is None else (size, stride)
                     made[key] = _reinterpret(base, *shape, offset)
                 return made[key]
