@@ -1,11 +1,25 @@
 """Lowering of ATen graphs to the loop IR. Importing this package registers all lowerings."""
 
 from ..errors import Unsupported
-from . import batch_norm, convolution, creation, indexing, partial_writes, pointwise, pooling, random, reductions, views
+from . import (
+    batch_norm,
+    convolution,
+    creation,
+    indexing,
+    partial_writes,
+    pointwise,
+    pooling,
+    products,
+    random,
+    reductions,
+    views,
+)
 from .graph import GraphLowering, lower_graph, separate_results
 from .registry import LOWERINGS, Unlowered, lowering
 
 __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_graph", "lowering", "separate_results"]
 
 # Importing these modules registers their lowerings.
-_MODULES = (batch_norm, convolution, creation, indexing, partial_writes, pointwise, pooling, random, reductions, views)
+_MODULES = (
+    batch_norm, convolution, creation, indexing, partial_writes, pointwise, pooling, products, random, reductions, views
+)  # fmt: skip

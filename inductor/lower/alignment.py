@@ -15,6 +15,7 @@ from torch import fx
 from ..fx_utils.arguments import node_at
 from ..fx_utils.views import ANY_VIEW, OF_ALL_ELEMENTS, operator_name
 from ..ir.buffer import Layout
+from .products import is_row_product
 from .registry import find
 
 aten = torch.ops.aten
@@ -69,9 +70,15 @@ def has_padded_rows(result: fx.Node, product: tuple[fx.Node, fx.Node]) -> bool:
 def read_by_loops(node: fx.Node) -> bool:
     """Whether all users of a result, looking through views, are lowered to generated kernels."""
     return bool(node.users) and all(
-        read_by_loops(user) if operator_name(user) in OF_ALL_ELEMENTS else find(user.target) is not None
-        for user in node.users
+        read_by_loops(user) if operator_name(user) in OF_ALL_ELEMENTS else _in_loops(user) for user in node.users
     )
+
+
+def _in_loops(node: fx.Node) -> bool:
+    """Whether the lowering of a node, if it has one, is likely to take it."""
+    if node.target in PRODUCTS:
+        return is_row_product(node_at(node, 0).meta["val"], node_at(node, 1).meta["val"])
+    return find(node.target) is not None
 
 
 def padded_length(node: fx.Node) -> int | None:
