@@ -10,8 +10,8 @@ from inductor.lower import lower_graph
 aten = torch.ops.aten
 
 
-def lowered(fn, *args, prepare=lambda gm: gm):
-    """The loop IR of `fn`, whose ATen graph goes through `prepare` first."""
+def lowered(fn, *args, prepare=lambda gm: gm, **options):
+    """The loop IR of `fn`, whose ATen graph goes through `prepare` first. `options` are those of `lower_graph`."""
 
     def flat(*xs):
         out = fn(*xs)
@@ -20,7 +20,7 @@ def lowered(fn, *args, prepare=lambda gm: gm):
     with FakeTensorMode() as mode:
         fakes = [mode.from_tensor(a) for a in args]
         gm = make_fx(flat)(*fakes)
-    return lower_graph(prepare(gm))
+    return lower_graph(prepare(gm), **options)
 
 
 def f32(*size):

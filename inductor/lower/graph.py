@@ -51,8 +51,10 @@ MAX_DEPTH = 60  # the longest chain of unrealized Pointwise values
 class GraphLowering:
     """Lowers the nodes of one graph in order. `node` is the current node and `val` its fake result."""
 
-    def __init__(self, shared: Sequence[int | None] | None = None, uncounted: Sequence[int] = ()) -> None:
-        self.shared, self.uncounted = shared, uncounted
+    def __init__(
+        self, shared: Sequence[int | None] | None = None, uncounted: Sequence[int] = (), row_products: bool = False
+    ) -> None:
+        self.shared, self.uncounted, self.row_products = shared, uncounted, row_products
         self.in_place: dict[fx.Node, InPlace] = {}
         self.inputs: list[Any] = []
         self.constants: list[ConstantBuffer] = []
@@ -586,13 +588,15 @@ def _storage(node: fx.Node) -> Any:
 
 
 def lower_graph(
-    gm: fx.GraphModule, shared: Sequence[int | None] | None = None, uncounted: Sequence[int] = ()
+    gm: fx.GraphModule, shared: Sequence[int | None] | None = None, uncounted: Sequence[int] = (),
+    row_products: bool = False,
 ) -> GraphIR:
     """Lowers an ATen graph whose nodes carry fake tensors in `meta["val"]`.
 
     The only mutation allowed is `copy_` into a graph input. `shared` has one entry per output: outputs with the same
     number share memory; None is for views of inputs and for outputs that are not tensors. `uncounted`: the written
-    inputs whose version counters stay the same. Raises Unsupported, with the reason, for a graph that cannot be
-    compiled.
+    inputs whose version counters stay the same. `row_products`: products of one row on a GPU become reductions;
+    otherwise they are calls of ATen, as other products are. Raises Unsupported, with the reason, for a graph that
+    cannot be compiled.
     """
-    return GraphLowering(shared, uncounted).run(gm)
+    return GraphLowering(shared, uncounted, row_products).run(gm)

@@ -40,7 +40,7 @@ def is_row_product(left: torch.Tensor, right: torch.Tensor) -> bool:
 def row_product(graph: LoweringGraph, left: TensorValue, right: TensorValue, *other: Any, **named: Any) -> TensorValue:
     """The product of a row and a matrix. Unlowered for all other products."""
     x, matrix = (node.meta["val"] for node in graph.node.args[:2])  # type: ignore[union-attr]  # nodes, not numbers
-    if other or named or graph.val.dtype != x.dtype or not is_row_product(x, matrix):
+    if not graph.row_products or other or named or graph.val.dtype != x.dtype or not is_row_product(x, matrix):
         raise Unlowered
     if isinstance(left, Pointwise) and left.work > MAX_WORK:
         left = left.realize(graph)

@@ -17,10 +17,11 @@ LOWERINGS: dict[str, Lowering] = {}
 
 class LoweringGraph(Allocator, Protocol):
     """The part of `GraphLowering` that lowerings use. `node` is the node that is being lowered, and `val` its fake
-    result: a tensor, or a tuple of tensors."""
+    result: a tensor, or a tuple of tensors. `row_products` is as for `lower_graph`."""
 
     node: fx.Node
     val: Any
+    row_products: bool
 
     def strided_view(self) -> Any:
         """The results of a view operator, with the strides and offsets of their fake tensors."""
