@@ -137,7 +137,7 @@ class _Memo:
         with torch._C.DisableTorchFunction():
             try:
                 self.recipes[key] = _recipe(self.tracer, last, tensors, nodes, result)
-            except _NotCopyable:
+            except (_NotCopyable, _NoKey):  # _NoKey: the result is known as a constant
                 self.recipes[key] = None
         return result
 
