@@ -22,7 +22,7 @@ _SHAPES_ALONE = frozenset("""
     _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_fused_attention_overrideable _softmax _to_copy
     _trilinear _unsafe_view addbmm addmm addmv addr alias all amax amin aminmax any arange argmax argmin argsort
     avg_pool1d avg_pool2d avg_pool3d baddbmm batch_norm binary_cross_entropy_with_logits bmm cat clone
-    constant_pad_nd contiguous convolution copy copy_ count_nonzero cummax cummin cumprod cumsum detach dot
+    constant_pad_nd contiguous convolution copy copy_ count_nonzero cummax cummin cumprod cumsum detach device dot
     embedding_dense_backward empty empty_like empty_permuted empty_strided eye fill_ flip full full_like group_norm
     huber_loss kthvalue l1_loss layer_norm lift_fresh linalg_vector_norm linspace logcumsumexp logspace logsumexp
     masked_fill masked_fill_ max max_pool2d max_pool2d_with_indices max_pool3d_with_indices mean median min mm mode
@@ -35,6 +35,17 @@ _SHAPES_ALONE = frozenset("""
     upsample_nearest3d upsample_trilinear3d var var_mean where zero_ zeros zeros_like
 """.split())
 
+# Operators on lists of tensors, and steps of optimizers, as they are in place and not.
+_ON_LISTS = """
+    abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min copy cos cosh div erf erfc exp expm1 floor frac lerp
+    lgamma log log10 log1p log2 max maximum minimum mul neg norm pow reciprocal round rsqrt sigmoid sign sin sinh sqrt
+    sub tan tanh trunc zero
+""".split()
+_OF_OPTIMIZERS = ("_fused_adagrad", "_fused_adam", "_fused_adamw", "_fused_sgd")
+_FOR_LISTS = frozenset(
+    name + end for name in (*(f"_foreach_{name}" for name in _ON_LISTS), *_OF_OPTIMIZERS) for end in ("", "_")
+)
+
 
 def may_raise(func: Any, args: Sequence[Any]) -> bool:
     """Whether an operator (an OpOverload, called with fake tensors) may raise for some elements of tensors like its
@@ -44,7 +55,7 @@ def may_raise(func: Any, args: Sequence[Any]) -> bool:
     name = func._schema.name.partition("::")[2]
     if name in _DIVISIONS:
         return all(not (each.is_floating_point() or each.is_complex()) for each in _tensors(args))
-    if name in _SHAPES_ALONE or torch.Tag.pointwise in func.tags:
+    if name in _SHAPES_ALONE or name in _FOR_LISTS or torch.Tag.pointwise in func.tags:
         return False
     is_view = any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
     return not is_view

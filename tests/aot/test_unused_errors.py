@@ -140,7 +140,7 @@ def test_each_operator_that_is_computed_in_loops_is_known():
     whole = """_log_softmax _softmax all amax amin any argmax argmin mean native_group_norm native_layer_norm prod std
         sum var var_mean""".split()
     no_tensor = "arange empty eye full ones scalar_tensor zeros".split()
-    on_gpu = ["convolution"]  # on the CPU it is a call of ATen
+    on_gpu = ["bmm", "convolution", "mm"]  # on the CPU they are calls of ATen
     extern = ["as_strided_scatter"]
     for name in LOWERINGS.keys() - {*whole, *no_tensor, *on_gpu, *extern, "pyframe::random_bits"}:
         packet = getattr(torch.ops.aten, name)
