@@ -15,12 +15,20 @@ import multiprocessing
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 
+import pyframe
+from inductor.aot import batch_norm
+from inductor.errors import Unsupported
+from inductor.ir.buffer import ExternKernel
+from inductor.ir.nodes import GraphIR
+from inductor.schedule import schedule
+from tools.fake_gpu import lowered_inference, lowered_training
+
+from .capture_models import CASES
 from .harness import report, table
 
 # Operators with libraries of their own. A call that has another name is one that loops could do.
@@ -44,74 +52,26 @@ class CountingBackend:
         self.not_lowered: Counter[str] = Counter()  # reasons, by mode
 
     def __call__(self, gm: Any, inputs: Sequence[Any]) -> Any:
-        from inductor.errors import Unsupported
-
         grads = any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
         grads = grads or any(p.requires_grad for p in gm.parameters())
-        ways: dict[str, Callable[..., list[Any]]] = {"inference": inference_graphs}
+        ways: dict[str, Callable[..., Sequence[GraphIR]]] = {"inference": lambda *args: [lowered_inference(*args)]}
         if grads and torch.is_grad_enabled():
-            ways["training"] = training_graphs
-        for mode, graphs in ways.items():
+            ways["training"] = lowered_training
+        for mode, lowered in ways.items():
             try:
-                for graph in graphs(gm, inputs):
+                for graph in lowered(gm, inputs):
                     self.count(mode, graph)
             except (Unsupported, NotImplementedError, RuntimeError) as error:
                 self.not_lowered[f"{mode}: {type(error).__name__}: {str(error).splitlines()[0]}"[:150]] += 1
         return gm.forward
 
-    def count(self, mode: str, graph: Any) -> None:
+    def count(self, mode: str, graph: GraphIR) -> None:
         """Adds the calls and kernels of a lowered graph."""
-        from inductor.ir.buffer import ExternKernel
-        from inductor.schedule import schedule
-
         for group in schedule(graph):
             if isinstance(group, ExternKernel):
                 self.calls[mode][group.target._schema.name.removeprefix("aten::")] += 1
             else:
                 self.kernels[mode] += 1
-
-
-def _as_on_gpu(graph: Any) -> Any:
-    from fake_gpu import on_gpu
-
-    return on_gpu(graph)
-
-
-def inference_graphs(gm: Any, inputs: Sequence[Any]) -> list[Any]:
-    """The graph, lowered without gradients."""
-    from inductor.aot.decompositions import decompositions
-    from inductor.aot.functionalize import to_aten
-    from inductor.aot.random import seeded
-    from inductor.lower import lower_graph
-    from inductor.passes import run_passes
-
-    plain = [x.detach() if isinstance(x, torch.Tensor) else x for x in inputs]
-    with torch.no_grad():
-        aten = to_aten(gm, plain, decompositions())
-    graph = _as_on_gpu(aten.graph)
-    seeded(graph)
-    return [lower_graph(run_passes(graph, aten.shared), aten.shared, aten.uncounted)]
-
-
-def training_graphs(gm: Any, inputs: Sequence[Any]) -> list[Any]:
-    """The forward and the backward, lowered."""
-    from inductor.aot.joint import to_joint
-    from inductor.aot.partition import partition
-    from inductor.aot.random import seeded
-    from inductor.aot.training_decompositions import training_decompositions
-    from inductor.lower import lower_graph, separate_results
-    from inductor.passes import biases_apart, run_joint_passes
-
-    joint = to_joint(gm, inputs, training_decompositions())
-    _as_on_gpu(joint.graph)
-    seeded(joint.graph)
-    run_joint_passes(joint.graph)
-    halves = partition(joint)
-    lowered = []
-    for half in (halves.forward, halves.backward):
-        biases_apart(half)
-        lowered.append(lower_graph(half, separate_results(half)))
-    return lowered
 
 
 def _optimizer(make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]) -> Callable[[], Any]:
@@ -138,18 +98,12 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 def cases() -> dict[str, Callable[[], Any]]:
     """All programs: name to a function that returns a callable and its keyword arguments."""
-    from .capture_models import CASES
-
     return {**{name: case for name, case in CASES.items() if not name.startswith("hard/")}, **OPTIMIZERS}
 
 
 def measure(name: str) -> dict[str, Any]:
     """The row of one program."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
     torch.set_num_threads(1)
-    import pyframe
-    from inductor.aot import batch_norm
-
     backend = CountingBackend()
     try:
         fn, kwargs = cases()[name]()

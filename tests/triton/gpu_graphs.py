@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
-from fake_gpu import on_gpu  # noqa: E402
-
-import pyframe  # noqa: E402
-from benchmarks import programs_gpu, programs_training  # noqa: E402
-from inductor.aot import batch_norm  # noqa: E402
-from inductor.aot import training_decompositions as training  # noqa: E402
-from inductor.aot.decompositions import decompositions  # noqa: E402
-from inductor.aot.functionalize import to_aten  # noqa: E402
-from inductor.aot.joint import to_joint  # noqa: E402
-from inductor.aot.partition import partition  # noqa: E402
-from inductor.aot.random import seeded  # noqa: E402
-from inductor.codegen.triton import TritonSource  # noqa: E402
-from inductor.dtypes import dtype_name  # noqa: E402
-from inductor.ir.buffer import Buffer, ExternKernel  # noqa: E402
-from inductor.lower import lower_graph, separate_results  # noqa: E402
-from inductor.passes import biases_apart, run_joint_passes, run_passes, without_known_masks  # noqa: E402
-from inductor.schedule import Group, schedule  # noqa: E402
+import pyframe
+from benchmarks import programs_gpu, programs_training
+from inductor.aot import batch_norm
+from inductor.codegen.triton import TritonSource
+from inductor.dtypes import dtype_name
+from inductor.ir.buffer import Buffer, ExternKernel
+from inductor.schedule import Group, schedule
+from tools.fake_gpu import lowered_inference, lowered_training
 
 
 def kernels_of(graph):
@@ -52,7 +37,6 @@ def distinct(kernels):
         code = "\n".join(line for line in kernel.text.splitlines() if not line.startswith("#"))
         found.setdefault((code.replace(kernel.name, ""), kernel.signature, kernel.aligned), kernel)
     return list(found.values())
-
 
 
 def captured(model, args):
@@ -119,25 +103,13 @@ def inference(name):
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch._C, "_conv_determine_backend_memory_format", channels_last_if_given)
         gm, inputs = captured(model, args)
-        aten = to_aten(without_known_masks(gm), inputs, decompositions())
-        graph = on_gpu(aten.graph)
-        seeded(graph)
-        return kernels_of(lower_graph(run_passes(graph, aten.shared), aten.shared))
+        return kernels_of(lowered_inference(gm, inputs))
 
 
 def step(gm, inputs):
     """The kernels of a graph's forward and backward, with autocast to bfloat16."""
     with torch.autocast("cpu", torch.bfloat16):
-        joint = to_joint(without_known_masks(gm), inputs, training.training_decompositions())
-    on_gpu(joint.graph)
-    seeded(joint.graph)
-    run_joint_passes(joint.graph)
-    halves = partition(joint)
-    kernels = []
-    for half in (halves.forward, halves.backward):
-        biases_apart(half)
-        kernels += kernels_of(lower_graph(half, separate_results(half)))
-    return kernels
+        return [kernel for half in lowered_training(gm, inputs) for kernel in kernels_of(half)]
 
 
 def training_program(name):

@@ -1,113 +1,93 @@
 """Runs the code generator for GPUs on a machine without one: graphs on the CPU are lowered as if they were on "cuda:0",
-and their Triton kernels run in Triton's interpreter on CPU tensors. Call `install` before anything imports triton."""
+and their Triton kernels run in Triton's interpreter on CPU tensors. Import this before anything imports triton;
+`install` then changes the compiler."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 TESTS = Path(__file__).resolve().parent.parent.parent / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "triton")]
+import triton_support  # noqa: E402, I001  chooses the interpreter, and adds what it lacks
+
+import inductor.build  # noqa: E402
+import inductor.compile  # noqa: E402
+import inductor.generate  # noqa: E402
+from inductor.aot import rerun  # noqa: E402
+from inductor.dtypes import dtype_of  # noqa: E402
+from inductor.runtime.plan_py import PythonPlan, _slot  # noqa: E402
+from inductor.runtime.plan_spec import Alloc, Arena, Extern, Launch, PlanSpec, Slot, Status, Step  # noqa: E402
+from tools.fake_gpu import on_gpu  # noqa: E402
+
 POISON = 77  # fills memory that nothing was written to
 
 
-def install() -> None:
-    """Makes `inductor` compile every graph of this process for the GPU and interpret it."""
-    sys.path[:0] = [str(TESTS), str(TESTS / "triton")]
-    import triton_support  # chooses the interpreter, and adds what it lacks
-    from fake_gpu import on_gpu
+class InterpretedPlan(PythonPlan):
+    """A plan of launches, run on the CPU."""
 
-    import inductor.build
-    import inductor.compile
-    import inductor.generate
-    from inductor.aot import rerun
-    from inductor.dtypes import dtype_of
-    from inductor.runtime.plan_py import PythonPlan
-    from inductor.runtime.plan_spec import Alloc, Arena, Extern, Launch, PlanSpec, Status
+    def __init__(
+        self, spec: PlanSpec, kernels: Sequence[Any], bound: Sequence[torch.Tensor], form: str,
+        fallback: Callable[..., Any] | None,
+    ) -> None:
+        super().__init__(spec, (), tuple(bound), form, fallback)
+        self.triton_kernels = kernels
 
-    class InterpretedPlan(PythonPlan):
-        """A plan of launches, run on the CPU."""
+    def __call__(self, *args: Any) -> Any:
+        inputs = (*args, *self._bound)
+        if self._fallback is not None and any(inputs[i].data_ptr() % 16 for i in self._spec.aligned):
+            return self._fallback(*args)
+        return super().__call__(*args)
 
-        def __init__(self, spec: PlanSpec, kernels: Sequence[Any], bound: Sequence[torch.Tensor], form: str,
-                     fallback: Callable[..., Any] | None) -> None:
-            super().__init__(spec, (), tuple(bound), form, fallback)
-            self.triton_kernels = kernels
+    def _run(self, buffers: dict[int, Any]) -> None:
+        for step in self._spec.steps:
+            if isinstance(step, Launch):
+                self._launch(step, buffers)
+            elif isinstance(step, Extern):
+                self._run_on_cpu(replace(step, args=_on_cpu(step.args), kwargs=_on_cpu(step.kwargs)), buffers)
+            elif isinstance(step, Alloc):
+                buffer = torch.empty_strided(step.size, step.stride, dtype=dtype_of(step.dtype))
+                buffer.untyped_storage().fill_(POISON)
+                buffers[step.buf] = buffer
+            elif isinstance(step, Arena):
+                self.arena = torch.full((step.nbytes,), POISON, dtype=torch.uint8)
+            elif isinstance(step, Slot):
+                buffers[step.buf] = _slot(self.arena, step)
+            elif isinstance(step, Status):
+                buffers[step.buf] = torch.zeros(1, dtype=torch.int64)
+            else:
+                self._run_on_cpu(step, buffers)
 
-        def __call__(self, *args: Any) -> Any:
-            inputs = (*args, *self._bound)
-            if self._fallback is not None and any(inputs[i].data_ptr() % 16 for i in self._spec.aligned):
-                return self._fallback(*args)
-            return super().__call__(*args)
+    def _launch(self, step: Launch, buffers: dict[int, Any]) -> None:
+        kernel = self.triton_kernels[step.kernel]
+        if 0 in step.grid:
+            return
+        given = [buffers[b] for b in step.bufs]
+        for t, kind in zip(given, kernel.signature):
+            assert kind == triton_support.POINTER[t.dtype], (kind, t.dtype)
+        triton_support.load(kernel)[step.grid](*given, *step.ints, **kernel.constants)
 
-        def _run(self, buffers: dict[int, Any]) -> None:
-            for step in self._spec.steps:
-                if isinstance(step, Launch):
-                    self.launch(step, buffers)
-                elif isinstance(step, Extern):
-                    super_run(self, [on_cpu(step)], buffers)
-                elif isinstance(step, Alloc):
-                    buffer = torch.empty_strided(step.size, step.stride, dtype=dtype_of(step.dtype))
-                    buffer.untyped_storage().fill_(POISON)
-                    buffers[step.buf] = buffer
-                elif isinstance(step, Arena):
-                    self.arena = torch.full((step.nbytes,), POISON, dtype=torch.uint8)
-                elif type(step).__name__ == "Slot":
-                    buffers[step.buf] = slot(self.arena, step)
-                elif isinstance(step, Status):
-                    buffers[step.buf] = torch.zeros(1, dtype=torch.int64)
-                else:
-                    super_run(self, [step], buffers)
-
-        def launch(self, step: Launch, buffers: dict[int, Any]) -> None:
-            kernel = self.triton_kernels[step.kernel]
-            if 0 in step.grid:
-                return
-            given = [buffers[b] for b in step.bufs]
-            for t, kind in zip(given, kernel.signature):
-                assert kind == triton_support.POINTER[t.dtype], (kind, t.dtype)
-            triton_support.load(kernel)[step.grid](*given, *step.ints, **kernel.constants)
-
-    def super_run(plan: InterpretedPlan, steps: list[Any], buffers: dict[int, Any]) -> None:
-        whole, plan._spec = plan._spec, Steps(steps)
+    def _run_on_cpu(self, step: Step, buffers: dict[int, Any]) -> None:
+        """Runs a step that is the same for plans of the CPU."""
+        whole, self._spec = self._spec, replace(self._spec, steps=(step,))
         try:
-            PythonPlan._run(plan, buffers)
+            super()._run(buffers)
         finally:
-            plan._spec = whole
+            self._spec = whole
 
-    def slot(arena: torch.Tensor, step: Any) -> torch.Tensor:
-        from inductor.runtime.plan_py import _slot
 
-        return _slot(arena, step)
-
-    def on_cpu(step: Extern) -> Extern:
-        from dataclasses import replace
-
-        return replace(step, args=moved(step.args), kwargs=moved(step.kwargs))
-
-    aten, joint = inductor.generate.to_aten, inductor.generate.to_joint
-
-    def to_aten(*args: Any, **kwargs: Any) -> Any:
-        graph = aten(*args, **kwargs)
-        on_gpu(graph.graph)
-        return graph
-
-    def to_joint(*args: Any, **kwargs: Any) -> Any:
-        graph = joint(*args, **kwargs)
-        on_gpu(graph.graph)
-        return graph
-
-    def make_plan(spec: PlanSpec, kernels: Sequence[Any], bound: Sequence[torch.Tensor] = (), form: str = "tuple",
-                  python: bool = False, fallback: Callable[..., Any] | None = None, label: str | None = None) -> Any:
-        return InterpretedPlan(spec, kernels, bound, form, fallback)
-
-    inductor.generate.to_aten, inductor.generate.to_joint = to_aten, to_joint
-    inductor.build.make_plan = make_plan
-    inductor.build.load_cubins = lambda kernels, device: list(kernels)
-    rerun._rng = lambda device: CpuGenerator  # type: ignore[assignment]
-    inductor.compile.graph_key = inductor.compile.training_key = lambda *args, **kwargs: None  # nothing is kept
+def _on_cpu(value: Any) -> Any:
+    """The argument of an operator, with each device in it replaced by the CPU."""
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_on_cpu, value))
+    return value
 
 
 class CpuGenerator:
@@ -122,17 +102,29 @@ class CpuGenerator:
         torch.set_rng_state(state)
 
 
-class Steps:
-    """As much of a PlanSpec as the runner of its steps looks at."""
+def _make_plan(
+    spec: PlanSpec, kernels: Sequence[Any], bound: Sequence[torch.Tensor] = (), form: str = "tuple",
+    python: bool = False, fallback: Callable[..., Any] | None = None, label: str | None = None,
+) -> InterpretedPlan:
+    return InterpretedPlan(spec, kernels, bound, form, fallback)
 
-    def __init__(self, steps: list[Any]) -> None:
-        self.steps = steps
+
+def _traced_as_on_gpu(trace: Callable[..., Any]) -> Callable[..., Any]:
+    """`trace`, whose result has an ATen graph as its attribute `graph`, with that graph moved to the GPU."""
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        result = trace(*args, **kwargs)
+        on_gpu(result.graph)
+        return result
+
+    return traced
 
 
-def moved(value: Any) -> Any:
-    """Devices among the arguments of an operator, as the CPU."""
-    if isinstance(value, torch.device):
-        return torch.device("cpu")
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(moved, value))
-    return value
+def install() -> None:
+    """Makes `inductor` compile every graph of this process for the GPU and interpret it."""
+    inductor.generate.to_aten = _traced_as_on_gpu(inductor.generate.to_aten)
+    inductor.generate.to_joint = _traced_as_on_gpu(inductor.generate.to_joint)
+    inductor.build.make_plan = _make_plan
+    inductor.build.load_cubins = lambda kernels, device: list(kernels)
+    rerun._rng = lambda device: CpuGenerator  # type: ignore[assignment]
+    inductor.compile.graph_key = inductor.compile.training_key = lambda *args, **kwargs: None  # nothing is kept
