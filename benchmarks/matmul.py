@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ import torch
 import torch.nn.functional as F
 
 import pyframe
+from inductor.autotune.measure import gpu_microseconds
 
 ROTATED_BYTES, MAX_SETS = 256 << 20, 64
 CALLS, ROUNDS = 20, 5
@@ -93,17 +95,7 @@ def inputs(case: Case) -> list[list[torch.Tensor]]:
 
 def microseconds(fn: Callable[..., Any], sets: list[list[torch.Tensor]]) -> float:
     """The median time per call on the GPU."""
-    times = []
-    for _ in range(ROUNDS):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(CALLS * SLEEP_CYCLES)
-        begin.record()
-        for k in range(CALLS):
-            fn(*sets[k % len(sets)])
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) * 1000 / CALLS)
-    return sorted(times)[ROUNDS // 2]
+    return statistics.median(gpu_microseconds(fn, sets, CALLS, SLEEP_CYCLES) for _ in range(ROUNDS))
 
 
 def error(got: torch.Tensor, exact: torch.Tensor) -> float:

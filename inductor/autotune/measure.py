@@ -162,19 +162,24 @@ def _agree(got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> boo
 
 
 def _time(plan: Callable[..., Any], sets: Sequence[Sequence[torch.Tensor]]) -> float:
-    """Microseconds per call on the GPU. Calls are queued while the GPU is kept waiting, so that the host's time does
-    not count."""
-    estimate = _round(plan, sets, MIN_CALLS)
+    """The shortest time per call on the GPU in microseconds."""
+    estimate = gpu_microseconds(plan, sets, MIN_CALLS, SLEEP_CYCLES)
     calls = int(min(max(ROUND_MICROSECONDS / max(estimate, 1.0), MIN_CALLS), MAX_CALLS))
-    return min(_round(plan, sets, calls) for _ in range(ROUNDS))
+    return min(gpu_microseconds(plan, sets, calls, SLEEP_CYCLES) for _ in range(ROUNDS))
 
 
-def _round(plan: Callable[..., Any], sets: Sequence[Sequence[torch.Tensor]], calls: int) -> float:
+def gpu_microseconds(
+    fn: Callable[..., Any], sets: Sequence[Sequence[torch.Tensor]], calls: int, sleep_cycles: int
+) -> float:
+    """The mean time of `calls` calls on the current GPU, in microseconds per call, with each set of arguments in turn.
+
+    The calls are queued while the GPU sleeps for `calls * sleep_cycles` cycles, so that the host's time does not count.
+    """
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(calls * SLEEP_CYCLES)
+    torch.cuda._sleep(calls * sleep_cycles)
     begin.record()
     for k in range(calls):
-        plan(*sets[k % len(sets)])
+        fn(*sets[k % len(sets)])
     end.record()
     end.synchronize()
     return math.ceil(begin.elapsed_time(end) * 1e6 / calls) / 1000
