@@ -165,7 +165,7 @@ def _compile_half(
         store(key, artifact, report)
     else:
         show_code(artifact)
-    return make_half(artifact.spec, build(artifact, report), report=report if options.cudagraphs else None)
+    return make_half(artifact.spec, build(artifact, report), report=_recording(options, report))
 
 
 def _variant(key: str | None, options: CompileOptions) -> str | None:
@@ -174,6 +174,11 @@ def _variant(key: str | None, options: CompileOptions) -> str | None:
         return key
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     return content_key("max_autotune", key, device)
+
+
+def _recording(options: CompileOptions, report: CompileReport) -> CompileReport | None:
+    """The report, if these options ask for CUDA graphs: `make_callable` and `make_half` record calls if they get one."""
+    return report if options.cudagraphs else None
 
 
 def _compile_one_size(
@@ -206,7 +211,7 @@ def _checked(gm: fx.GraphModule, compiled: Callable[..., Any], policy: Policy, r
 
 def _checked_sizes(gm: fx.GraphModule, specialized: DynamicShapeDispatcher, policy: Policy) -> Any:
     """Like `_checked`, for varying sizes: the first call with each new combination of sizes is compared."""
-    from .verify.check import Checked
+    from .verify.check import Checked  # imported only if verification is on
 
     checked = Checked(gm, specialized, policy, gm.meta["compile_report"])
     if policy.rate is None:
@@ -234,8 +239,8 @@ def _compile(
         store(key, artifact, report)
     else:
         show_code(artifact)
-    recording, unasked = (report if options.cudagraphs else None), options.cudagraphs is None
-    return make_callable(gm, artifact, artifact.spec, build(artifact, report), recording, unasked)
+    addresses, unasked = build(artifact, report), options.cudagraphs is None
+    return make_callable(gm, artifact, artifact.spec, addresses, _recording(options, report), unasked)
 
 
 # ---- graphs of many sizes
@@ -270,7 +275,7 @@ def _compile_sizes(
         store(key, artifact, report)
     else:
         show_code(artifact)
-    addresses, recording = build(artifact, report), report if options.cudagraphs else None
+    addresses, recording = build(artifact, report), _recording(options, report)
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
         return make_callable(gm, artifact, spec_at(artifact.spec, values), addresses, recording)
@@ -289,7 +294,7 @@ def _compile_training(
     artifact = _training_artifact(captured, inputs, options, report)
     halves = artifact.forward, artifact.backward
     built = zip(halves, _half_labels(gm), strict=True)
-    recording = report if options.cudagraphs else None
+    recording = _recording(options, report)
     forward, backward = (make_half(half.spec, build(half, report), label, recording) for half, label in built)
     return wrap(captured, artifact.spec, forward, backward, functools.partial(cut_after, gm, compile_piece))
 
@@ -306,7 +311,7 @@ def _train_sizes(
     captured = Captured.of(gm, inputs)
     artifact = _training_artifact(captured, inputs, options, report, sized)
     kernels = [build(half, report) for half in (artifact.forward, artifact.backward)]
-    labels, recording = _half_labels(gm), report if options.cudagraphs else None
+    labels, recording = _half_labels(gm), _recording(options, report)
     in_pieces = functools.partial(cut_after, gm, compile_piece)
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
