@@ -8,8 +8,27 @@ or operand, which functionalization cannot express. `aot/memory.py` answers it f
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
+
+
+def extent(size: Sequence[Any], stride: Sequence[Any]) -> int:
+    """How many elements of memory lie from the first element of a strided tensor to its last, both included."""
+    return 1 + sum((n - 1) * s for n, s in zip(size, stride)) if math.prod(size) else 0
+
+
+def address_span(x: torch.Tensor, size: Sequence[int] | None = None, stride: Sequence[int] | None = None) -> range:
+    """The addresses of the bytes from the first element of `x` to its last; empty if it has no elements. `size` and
+    `stride`: those to assume instead of the tensor's own."""
+    elements = extent(x.shape if size is None else size, x.stride() if stride is None else stride)
+    return range(x.data_ptr(), x.data_ptr() + elements * x.element_size())
+
+
+def intersect(a: range, b: range) -> bool:
+    """Whether two ranges with step 1 have a number in common. An empty range inside the other counts as well."""
+    return a.start < b.stop and b.start < a.stop
 
 
 def memory_of(x: torch.Tensor) -> int:
@@ -38,17 +57,16 @@ def spans_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     spans = [_span_in_bytes(x) for x in (a, b)]
     if spans[0] is None or spans[1] is None:
         return True
-    return spans[0][0] < spans[1][1] and spans[1][0] < spans[0][1]
+    return intersect(spans[0], spans[1])
 
 
-def _span_in_bytes(x: torch.Tensor) -> tuple[int, int] | None:
-    """Where the elements of a tensor begin and end in its storage; None if that depends on data."""
+def _span_in_bytes(x: torch.Tensor) -> range | None:
+    """The bytes of its storage from the first element of a tensor to its last; None if that depends on data."""
     numbers = [n if isinstance(n, int) else n.node.hint for n in (x.storage_offset(), *x.shape, *x.stride())]
     if None in numbers:
         return None
     start, size, stride = numbers[0], numbers[1 : 1 + x.dim()], numbers[1 + x.dim() :]
-    extent = 1 + sum((n - 1) * s for n, s in zip(size, stride)) if math.prod(size) else 0
-    return start * x.element_size(), (start + extent) * x.element_size()
+    return range(start * x.element_size(), (start + extent(size, stride)) * x.element_size())
 
 
 def partly_the_same(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -90,5 +108,4 @@ def _is_dense(x: torch.Tensor) -> bool:
     """Whether a tensor of known sizes, with at least one dimension and element, fills its memory without gaps."""
     if not x.dim() or not x.numel():
         return False
-    dims = list(zip(x.shape, x.stride()))
-    return 1 + sum((size - 1) * stride for size, stride in dims) == math.prod(x.shape)
+    return extent(x.shape, x.stride()) == x.numel()

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..overlap import extent
 from ..runtime.plan_spec import PlanSpec
 
 
@@ -38,5 +39,5 @@ class AlignedRetry:
 
 def _aligned(x: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides."""
-    length = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride())) if x.numel() else 0
+    length = extent(x.shape, x.stride())
     return x.as_strided((length,), (1,)).clone().as_strided(x.shape, x.stride())

@@ -15,6 +15,7 @@ from ..codegen.triton.source import TritonSource
 from ..ir.buffer import Buffer, ExternKernel, InputBuffer
 from ..ir.nodes import BufferView, GraphIR
 from ..log.warnings import warn_once
+from ..overlap import extent
 from ..runtime import triton_build
 from ..runtime.cuda import CudaKernel
 from ..runtime.plan import make_plan
@@ -139,12 +140,14 @@ def _report_difference(product: Product, config: ProductConfig) -> None:
 
 def _run(plan: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The results of a plan and its inputs after the call, which works on copies."""
-    copies = [x.as_strided((_extent(x),), (1,)).clone().as_strided(x.shape, x.stride(), 0) for x in inputs]
+    copies = [_copied(x) for x in inputs]
     return [*plan(*copies), *copies]
 
 
-def _extent(x: torch.Tensor) -> int:
-    return 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride())) if x.numel() else 0
+def _copied(x: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides."""
+    memory = x.as_strided((extent(x.shape, x.stride()),), (1,)).clone()
+    return memory.as_strided(x.shape, x.stride(), 0)
 
 
 def _agree(got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:

@@ -19,6 +19,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..ir.size import Size
+from ..overlap import extent
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ def _parts(tensor: torch.Tensor) -> tuple[Any, ...]:
     """The arguments of `tensor_of` that rebuild `tensor`."""
     if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg() or tensor.requires_grad:
         raise pickle.PicklingError("not plain memory")
-    length = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
+    length = extent(tensor.shape, tensor.stride())
     flat = tensor.detach().as_strided((length,), (1,)).cpu()
     data = flat.contiguous().view(torch.uint8).numpy().tobytes() if length else b""
     return data, tensor.dtype, tuple(tensor.shape), tensor.stride(), str(tensor.device)

@@ -13,6 +13,7 @@ from ..dtypes import dtype_of
 from ..extension import _C
 from ..log.stages import count, show
 from ..log.warnings import warn_once
+from ..overlap import address_span, intersect
 from ..runtime.plan import Form, make_plan
 from ..runtime.plan_py import written
 from ..runtime.plan_spec import Extern, KernelCall, Launch, PlanSpec
@@ -285,10 +286,10 @@ class Recorder:
         was found out when they were recorded; unless `everything`, only pairs with a copied one are looked at."""
         if not self.spec.mutated or not (self.copied or everything):
             return False
-        spans = {i: _span(x) for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
+        spans = {i: address_span(x) for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
         return any(
             i != j and (everything or i in self.copied or j in self.copied)
-            and spans[i][0] < spans[j][1] and spans[j][0] < spans[i][1]
+            and intersect(spans[i], spans[j])
             for i in self.spec.mutated for j in spans
         )  # fmt: skip
 
@@ -302,11 +303,3 @@ class Recorder:
                 if isinstance(ref, Owned) and isinstance(value, torch.Tensor):
                     self.dtypes[ref.memory] = self.dtypes[ref.memory] or str(value.dtype).removeprefix("torch.")
         return result
-
-
-def _span(x: torch.Tensor) -> tuple[int, int]:
-    """The addresses of the first byte of a tensor, and of the first after it."""
-    start = x.data_ptr()
-    if not x.numel():
-        return start, start
-    return start, start + (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride()))) * x.element_size()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from ..dtypes import dtype_of
+from ..overlap import address_span, intersect
 from .aten import map_refs, overload
 from .plan_spec import (
     ANY_DEVICE,
@@ -132,15 +132,9 @@ def _mutated_overlaps(spec: PlanSpec, buffers: dict[int, Any]) -> bool:
     constants = [InputSpec("tensor", "", tuple(c.shape), c.stride()) for c in spec.constants]
     every: list[InputSpec] = [*spec.inputs, *constants]
 
-    def span(i: int) -> tuple[int, int]:
-        size, stride, start = every[i].size, every[i].stride, buffers[i].data_ptr()
-        extent = 1 + sum((n - 1) * s for n, s in zip(size, stride)) if math.prod(size) else 0
-        return start, start + extent * buffers[i].element_size()
-
     tensors = [i for i in range(len(every)) if every[i].kind == "tensor"]
-    return any(
-        i != j and span(i)[0] < span(j)[1] and span(j)[0] < span(i)[1] for i in spec.mutated for j in tensors
-    )
+    spans = {i: address_span(buffers[i], every[i].size, every[i].stride) for i in tensors}
+    return any(i != j and intersect(spans[i], spans[j]) for i in spec.mutated for j in tensors)
 
 
 def check_input(i: int, value: torch.Tensor, spec: InputSpec) -> None:
