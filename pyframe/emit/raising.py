@@ -6,6 +6,7 @@ of range or an integer division by zero. Errors that depend only on shapes and d
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -35,16 +36,9 @@ _SHAPES_ALONE = frozenset("""
     upsample_nearest3d upsample_trilinear3d var var_mean where zero_ zeros zeros_like
 """.split())
 
-# Operators on lists of tensors, and steps of optimizers, as they are in place and not.
-_ON_LISTS = """
-    abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min copy cos cosh div erf erfc exp expm1 floor frac lerp
-    lgamma log log10 log1p log2 max maximum minimum mul neg norm pow reciprocal round rsqrt sigmoid sign sin sinh sqrt
-    sub tan tanh trunc zero
-""".split()
-_OF_OPTIMIZERS = ("_fused_adagrad", "_fused_adam", "_fused_adamw", "_fused_sgd")
-_FOR_LISTS = frozenset(
-    name + end for name in (*(f"_foreach_{name}" for name in _ON_LISTS), *_OF_OPTIMIZERS) for end in ("", "_")
-)
+_OPTIMIZER_STEPS = frozenset("""
+    _fused_adagrad _fused_adagrad_ _fused_adam _fused_adam_ _fused_adamw _fused_adamw_ _fused_sgd _fused_sgd_
+""".split())
 
 
 def may_raise(func: Any, args: Sequence[Any]) -> bool:
@@ -55,10 +49,24 @@ def may_raise(func: Any, args: Sequence[Any]) -> bool:
     name = func._schema.name.partition("::")[2]
     if name in _DIVISIONS:
         return all(not (each.is_floating_point() or each.is_complex()) for each in _tensors(args))
-    if name in _SHAPES_ALONE or name in _FOR_LISTS or torch.Tag.pointwise in func.tags:
+    if name in _SHAPES_ALONE or name in _OPTIMIZER_STEPS or torch.Tag.pointwise in func.tags:
         return False
+    if name.startswith("_foreach_"):
+        return _foreach_may_raise(name)
     is_view = any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
     return not is_view
+
+
+@functools.cache
+def _foreach_may_raise(name: str) -> bool:
+    """Whether an operator on lists of tensors may raise: it does what the operator on single tensors that it is named
+    after does to each, in place or not."""
+    single = name.removeprefix("_foreach_").removesuffix("_")
+    if not _SHAPES_ALONE.isdisjoint((single, f"{single}_")):
+        return False
+    packet = getattr(torch.ops.aten, single, None)
+    overloads = [] if packet is None else [getattr(packet, each) for each in packet.overloads()]
+    return not any(torch.Tag.pointwise in each.tags for each in overloads)
 
 
 def _tensors(args: Sequence[Any]) -> Iterator[torch.Tensor]:
