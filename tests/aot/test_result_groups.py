@@ -20,6 +20,12 @@ def leaves(count=3):
     return [torch.linspace(0.5, 1.5, 4).add(i).requires_grad_() for i in range(count)]
 
 
+def doubled_leaves():
+    """Leaves, and what is computed from them, to be the inputs of the program."""
+    given = leaves()
+    return given, [x * 2 for x in given]
+
+
 def both(observe):
     expected = observe(two_of_three)
     assert str(observe(pyframe.compile(two_of_three))) == str(expected)
@@ -69,8 +75,7 @@ def test_hooks_of_other_inputs_and_results_do_not_run(chosen):
 @pytest.mark.filterwarnings("ignore:inductor. a second derivative")
 def test_gradients_of_certain_inputs(wanted, create_graph):
     def observe(run):
-        given = leaves()
-        inputs = [x * 2 for x in given]
+        given, inputs = doubled_leaves()
         y, z, w = run(*inputs)
         loss = (y * z).sum() + w.sum()
         found = torch.autograd.grad(loss, [inputs[i] for i in wanted], create_graph=create_graph, retain_graph=True)
@@ -86,8 +91,7 @@ def test_gradients_of_certain_inputs(wanted, create_graph):
 
 def test_a_backward_pass_within_a_backward_pass():
     def observe(run):
-        given = leaves()
-        inputs = [x * 2 for x in given]
+        given, inputs = doubled_leaves()
         y, z, w = run(*inputs)
         inner, others = [], y.sum() + w.sum()
 
@@ -105,8 +109,7 @@ def test_a_backward_pass_within_a_backward_pass():
 
 def test_within_a_checkpoint():
     def observe(run):
-        given = leaves()
-        inputs = [x * 2 for x in given]
+        given, inputs = doubled_leaves()
         y, z, w = checkpoint(run, *inputs, use_reentrant=False)
         w.sum().backward(retain_graph=True)
         (y * z).sum().backward()
@@ -117,8 +120,7 @@ def test_within_a_checkpoint():
 
 def test_the_compiled_backward_runs_once(recwarn):
     run = pyframe.compile(two_of_three)
-    given = leaves()
-    inputs = [x * 2 for x in given]
+    _, inputs = doubled_leaves()
     with torch.profiler.profile() as profile:
         sum(x.sum() for x in run(*inputs)).backward()
     ranges = [event for event in profile.events() if event.name.startswith("compiled backward")]
@@ -127,7 +129,7 @@ def test_the_compiled_backward_runs_once(recwarn):
 
 
 def test_nothing_is_kept_alive():
-    inputs = [x * 2 for x in leaves()]
+    _, inputs = doubled_leaves()
     results = pyframe.compile(two_of_three)(*inputs)
     torch.autograd.grad(results[0].sum(), inputs[0], retain_graph=True)
     gone = [weakref.ref(x) for x in (*inputs, *results)]
