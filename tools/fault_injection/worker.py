@@ -33,7 +33,7 @@ def main() -> None:
     """See the module."""
     name, stage = sys.argv[1:]
     rewrite_imports()
-    import torch
+    import torch  # here and in the functions below: what is imported before `rewrite_imports` is not instrumented
 
     import pyframe
 
@@ -188,10 +188,11 @@ def _with_signal(at: int, work: Any) -> tuple[Any, BaseException | None]:
 
 def _is_injected(error: BaseException | None) -> bool:
     """Whether the exception is the injected one or was caused by it."""
+    import torch  # deferred, as in `main`
+
     while error is not None:
-        if isinstance(error, (KeyboardInterrupt, MemoryError, Injected)):
-            return True
-        if type(error).__name__ == "OutOfMemoryError":  # from torch, if it cannot create a tensor object
+        # torch raises OutOfMemoryError if it cannot create a tensor object
+        if isinstance(error, (KeyboardInterrupt, MemoryError, Injected, torch.OutOfMemoryError)):
             return True
         error = error.__cause__ or error.__context__
     return False
