@@ -177,7 +177,7 @@ def _variant(key: str | None, options: CompileOptions) -> str | None:
 
 
 def _recording(options: CompileOptions, report: CompileReport) -> CompileReport | None:
-    """The report, if these options ask for CUDA graphs: `make_callable` and `make_half` record calls if they get one."""
+    """The report if these options ask for CUDA graphs: `make_callable` and `make_half` record calls if they get one."""
     return report if options.cudagraphs else None
 
 

@@ -64,8 +64,8 @@ def codegen(
 def _source_of(device: torch.device) -> Source | TritonSource:
     if device.type == "cpu":
         return Source()
-    from .triton.gpu import gpu_of  # imported only for graphs on a GPU
-    from .triton.source import TritonSource
+    from .triton.gpu import gpu_of  # the code generator for Triton is imported only for graphs on a GPU
+    from .triton.source import TritonSource  # likewise
 
     return TritonSource(gpu_of(device))
 
@@ -178,7 +178,7 @@ class _Planner:
         """The groups and ATen calls in order; for a GPU, groups that may be launched together are lists."""
         if self.device.type == "cpu" or isinstance(self.source, Source):
             return self.groups
-        from .triton.horizontal import batches
+        from .triton.horizontal import batches  # imported only for graphs on a GPU
 
         sizes = {name: self._nbytes(name) for name in self.layouts}
         return batches(self.groups, self.given, {name: n for name, n in sizes.items() if not isinstance(n, Size)})

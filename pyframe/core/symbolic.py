@@ -19,13 +19,13 @@ def data_dependent() -> tuple[type[Exception], ...]:
 
 def is_unbacked(number: Any) -> bool:
     """Whether a symbolic number depends on an unbacked symbol, whose value is known only at run time."""
-    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols  # deferred: imports sympy
 
     return bool(free_unbacked_symbols(number))
 
 
 def surely_true(number: Any) -> bool:
     """Whether a symbolic bool is statically known to be true, without adding a guard."""
-    from torch.fx.experimental.symbolic_shapes import statically_known_true
+    from torch.fx.experimental.symbolic_shapes import statically_known_true  # deferred: imports sympy
 
     return statically_known_true(number)

@@ -11,11 +11,13 @@ import bisect
 import collections
 import functools
 import heapq
+import importlib.util
 import itertools
 import math
 import operator
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -555,9 +557,6 @@ def re_sub(pattern: Any, repl: Any, string: Any, count: int = 0, flags: int = 0)
 
 def _register_heapq() -> None:
     """Register the Python versions of heapq's C functions, which heapq.py defines before it imports those."""
-    import importlib.util
-    import sys
-
     spec = importlib.util.find_spec("heapq")
     assert spec is not None and spec.loader is not None
     kept = sys.modules.get("_heapq")
