@@ -33,8 +33,40 @@ typedef struct recorded_object {
     long long generation;
 } recorded_object;
 
-/* Whether a replay overwrites nothing that is in use, and whether the recorded addresses are those of the memory still.
- * 1, 0, or -1 with an exception set. */
+enum result_kind { REPLAY_CONSTANT, REPLAY_ARGUMENT, REPLAY_ARGUMENT_VIEW, REPLAY_OWNED };
+
+typedef struct replay_result {
+    enum result_kind kind;
+    Py_ssize_t index;   /* of the input, or of the memory */
+    PyObject *value;    /* the constant; of a view of an input, what makes it of (input, size, stride, offset) */
+    PyObject *size, *stride; /* of a view of an input */
+    int64_t offset, ndim, *dims; /* OWNED: ndim sizes, then ndim strides; ndim -1: all of the memory */
+    Py_ssize_t same_as; /* an earlier result that is the same object, or -1 */
+} replay_result;
+
+typedef struct replay_object {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    plan_object *target; /* the recorded plan, which knows what inputs must be like */
+    PyObject *otherwise, *device, *bound;
+    PyObject *offered, *recordings, *skip; /* a tuple of the other two, which are borrowed from it; see refresh() */
+    PyObject *modes;     /* callables; if one returns true, something has to see the operators of the plan */
+    PyObject *capturing, *inference, *use_count, *foreach_copy, *written; /* callables; `written` may be None */
+    PyObject *acquire, *release; /* methods of the device's lock */
+    Py_ssize_t count, n_results, n_mutated;
+    Py_ssize_t n_memories; /* that results are in */
+    int stopped; /* `otherwise` is the plan, and nothing is recorded any more */
+    enum result_form form;
+    replay_result *results;
+    Py_ssize_t *mutated;
+} replay_object;
+
+/* recorded.c: whether a replay overwrites nothing that is in use, and whether the recorded addresses are still those of
+ * the memory. 1, 0, or -1 with an exception set. */
 int recorded_usable(const recorded_object *recorded, PyObject *use_count);
+
+/* replay.c: a vectorcall, and a METH_O method. */
+PyObject *replay_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+PyObject *replay_take(PyObject *self, PyObject *given);
 
 #endif
