@@ -124,6 +124,9 @@ int plan_fill(plan_object *plan, PyObject *args);
 void plan_clear(plan_object *plan);
 int plan_traverse_operand(const operand *op, visitproc visit, void *arg);
 
+/* plan_writes.c: fill `first_write` and `undo_bytes` from the steps. 0, or -1 with an exception set. */
+int plan_find_writes(plan_object *plan);
+
 /* plan_cuda.c: raise what an earlier call left in the status word; 0, or -1 with an exception set. */
 int plan_check_status(const plan_object *plan);
 

@@ -4,7 +4,6 @@
 #include "plan.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static int64_t
 int_at(PyObject *tuple, Py_ssize_t i)
@@ -372,84 +371,6 @@ fill_mutated(plan_object *plan, PyObject *numbers)
     return 0;
 }
 
-/* Bytes of the inputs that kernels write, if they are few enough to copy them at each call: where a step raises, the
- * captured graph then runs on the inputs as they were. 0 if not, or if no step may raise. */
-static int64_t
-undo_bytes(const plan_object *plan)
-{
-    enum { MOST_BYTES = 1 << 14 };
-    int raises = 0;
-    for (Py_ssize_t i = 0; i < plan->n_steps; i++) {
-        raises |= plan->steps[i].kind == STEP_STATUS || plan->steps[i].kind == STEP_EXTERN;
-    }
-    int64_t bytes = 0;
-    for (Py_ssize_t m = 0; m < plan->n_mutated; m++) {
-        Py_ssize_t i = plan->mutated[m];
-        if (plan->inputs[i].device_type != TV_CPU) {
-            return 0;
-        }
-        bytes += plan->extents[i];
-    }
-    return raises && plan->fallback != NULL && plan->context == NULL && bytes <= MOST_BYTES ? bytes : 0;
-}
-
-static bool
-reads_any(const operand *op, const char *marked)
-{
-    if (op->kind == OPERAND_BUF) {
-        return marked[op->buf];
-    }
-    for (Py_ssize_t i = 0; op->kind == OPERAND_LIST && i < op->n_items; i++) {
-        if (reads_any(&op->items[i], marked)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Whether a step accesses one of the marked buffers. */
-static bool
-accesses(const step *s, const char *marked)
-{
-    if (s->kind != STEP_KERNEL && s->kind != STEP_LAUNCH && s->kind != STEP_EXTERN && s->kind != STEP_MATMUL) {
-        return false;
-    }
-    for (Py_ssize_t i = 0; i < s->n_bufs; i++) {
-        if (s->bufs[i] >= 0 && marked[s->bufs[i]]) {
-            return true;
-        }
-    }
-    for (Py_ssize_t i = 0; i < s->n_outs; i++) {
-        if (s->outs[i] >= 0 && marked[s->outs[i]]) {
-            return true;
-        }
-    }
-    return (s->kind == STEP_MATMUL && marked[s->buf])
-           || ((s->kind == STEP_EXTERN || s->kind == STEP_MATMUL) && reads_any(&s->operands, marked));
-}
-
-/* The first step that accesses an input which kernels write, n_steps if there is none; -1 with an exception set. */
-static Py_ssize_t
-first_write(const plan_object *plan)
-{
-    char *marked = PyMem_Calloc((size_t)plan->n_buffers + 1, 1);
-    if (marked == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t m = 0; m < plan->n_mutated; m++) {
-        marked[plan->mutated[m]] = 1;
-    }
-    Py_ssize_t i = 0;
-    for (; i < plan->n_steps && !accesses(&plan->steps[i], marked); i++) {
-        if (plan->steps[i].kind == STEP_VIEW && marked[plan->steps[i].base]) {
-            marked[plan->steps[i].buf] = 1;
-        }
-    }
-    PyMem_Free(marked);
-    return i;
-}
-
 /* Where a tensor is, -1 for the index of a device that has none. The tensors of a simulated CUDA device are the CPU's. */
 static int
 fill_device(int32_t *type, int32_t *index, PyObject *tuple, Py_ssize_t first)
@@ -495,6 +416,50 @@ fill_aligned(plan_object *plan, PyObject *numbers)
     return plan->aligned == NULL ? -1 : 0;
 }
 
+static int
+fill_inputs(plan_object *plan, PyObject *inputs)
+{
+    for (Py_ssize_t i = 0; i < plan->n_inputs; i++) {
+        PyObject *input = tuple_at(inputs, i);
+        shape *s = &plan->inputs[i];
+        if (input == NULL || fill_shape(s, input, 0) < 0
+            || fill_device(&s->device_type, &s->device_index, input, 4) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+fill_steps(plan_object *plan, PyObject *steps, PyObject *kernels)
+{
+    for (; plan->n_steps < PyTuple_GET_SIZE(steps); plan->n_steps++) {
+        PyObject *tuple = tuple_at(steps, plan->n_steps);
+        /* Counted before it is filled, so that plan_clear sees what a failure left behind. */
+        if (tuple == NULL || fill_step(plan, &plan->steps[plan->n_steps], tuple, kernels) < 0) {
+            plan->n_steps += tuple != NULL;
+            return -1;
+        }
+    }
+    return plan_find_writes(plan);
+}
+
+static int
+fill_outputs(plan_object *plan, PyObject *outputs)
+{
+    for (; plan->n_outputs < PyTuple_GET_SIZE(outputs); plan->n_outputs++) {
+        PyObject *tuple = tuple_at(outputs, plan->n_outputs);
+        if (tuple == NULL || fill_output(plan, &plan->outputs[plan->n_outputs], tuple) < 0) {
+            return -1;
+        }
+    }
+    if (plan->form == RESULT_SINGLE && plan->n_outputs != 1) {
+        PyErr_SetString(PyExc_ValueError, "plan: a single result needs exactly one output");
+        return -1;
+    }
+    return 0;
+}
+
 int
 plan_fill(plan_object *plan, PyObject *args)
 {
@@ -522,43 +487,12 @@ plan_fill(plan_object *plan, PyObject *args)
     if (plan->inputs == NULL || plan->steps == NULL || plan->outputs == NULL || plan->makers == NULL) {
         return -1;
     }
-    for (Py_ssize_t i = 0; i < plan->n_inputs; i++) {
-        PyObject *input = tuple_at(inputs, i);
-        shape *s = &plan->inputs[i];
-        if (input == NULL || fill_shape(s, input, 0) < 0
-            || fill_device(&s->device_type, &s->device_index, input, 4) < 0) {
-            return -1;
-        }
-    }
-    if (fill_mutated(plan, mutated) < 0 || fill_aligned(plan, aligned) < 0) {
+    if (fill_inputs(plan, inputs) < 0 || fill_mutated(plan, mutated) < 0 || fill_aligned(plan, aligned) < 0) {
         return -1;
     }
     plan->fallback = fallback == Py_None ? NULL : Py_NewRef(fallback);
     plan->written = Py_NewRef(written);
-    for (; plan->n_steps < PyTuple_GET_SIZE(steps); plan->n_steps++) {
-        PyObject *tuple = tuple_at(steps, plan->n_steps);
-        /* Counted before it is filled, so that plan_clear sees what a failure left behind. */
-        if (tuple == NULL || fill_step(plan, &plan->steps[plan->n_steps], tuple, kernels) < 0) {
-            plan->n_steps += tuple != NULL;
-            return -1;
-        }
-    }
-    plan->undo_bytes = undo_bytes(plan);
-    plan->first_write = first_write(plan);
-    if (plan->first_write < 0) {
-        return -1;
-    }
-    for (; plan->n_outputs < PyTuple_GET_SIZE(outputs); plan->n_outputs++) {
-        PyObject *tuple = tuple_at(outputs, plan->n_outputs);
-        if (tuple == NULL || fill_output(plan, &plan->outputs[plan->n_outputs], tuple) < 0) {
-            return -1;
-        }
-    }
-    if (plan->form == RESULT_SINGLE && plan->n_outputs != 1) {
-        PyErr_SetString(PyExc_ValueError, "plan: a single result needs exactly one output");
-        return -1;
-    }
-    return 0;
+    return fill_steps(plan, steps, kernels) < 0 || fill_outputs(plan, outputs) < 0 ? -1 : 0;
 }
 
 void
