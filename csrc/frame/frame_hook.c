@@ -445,9 +445,9 @@ evaluate_frame(PyThreadState *tstate, cp_frame *frame, int throwflag)
 static PyObject *
 evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag)
 {
-    enum { MOST_NESTED = 500 };
+    enum { MAX_NESTED = 500 };
     PyObject *error = move_args_take(frame);
-    if (nesting >= MOST_NESTED && error == NULL) {
+    if (nesting >= MAX_NESTED && error == NULL) {
         return evaluate_without_hook(tstate, frame, throwflag);
     }
     nesting++;

@@ -18,7 +18,7 @@ static const struct {
     {"max", OP_MAX}, {"==", OP_EQ}, {"!=", OP_NE}, {"<", OP_LT}, {"<=", OP_LE}, {">", OP_GT}, {">=", OP_GE},
     {"and", OP_AND}, {"or", OP_OR}, {"neg", OP_NEG}, {"abs", OP_ABS}, {"not", OP_NOT},
 };
-enum { N_NAMES = sizeof names / sizeof *names, MOST_DEEP = 64 };
+enum { N_NAMES = sizeof names / sizeof *names, MAX_DEPTH = 64 };
 
 typedef struct {
     opcode code;
@@ -66,7 +66,7 @@ check_depth(const relation *r)
     for (Py_ssize_t i = 0; i < r->n; i++) {
         opcode code = r->steps[i].code;
         depth += code <= OP_VALUE ? 1 : code >= OP_NEG ? 0 : -1;
-        if (depth < 1 || depth > MOST_DEEP) {
+        if (depth < 1 || depth > MAX_DEPTH) {
             PyErr_SetString(PyExc_ValueError, "RELATION: the program's stack runs empty or too deep");
             return -1;
         }
@@ -169,7 +169,7 @@ apply(opcode code, int64_t a, int64_t b, int64_t *out)
 int
 relation_holds(const relation *r, PyObject *const *registers, const int32_t *indices)
 {
-    int64_t stack[MOST_DEEP + 1];
+    int64_t stack[MAX_DEPTH + 1];
     int64_t *top = stack; /* the top of the stack; stack[0] is not used */
     for (const step *s = r->steps; s < r->steps + r->n; s++) {
         if (s->code == OP_CONST) {
