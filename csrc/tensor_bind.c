@@ -284,7 +284,7 @@ tells_groups(const void *const *impls, Py_ssize_t n, Py_ssize_t offset)
     return true;
 }
 
-/* The offset of the one word that tells any two groups apart by bits that are the same within each, or -1. */
+/* The offset of the one word that distinguishes any two groups by bits that are the same within each, or -1. */
 static Py_ssize_t
 telling_offset(const void *const *impls, Py_ssize_t n)
 {

@@ -157,7 +157,7 @@ remove_at(CodeState *state, Py_ssize_t i)
 Entry *
 code_state_lookup(CodeState *state, PyObject *owner, const call_context *context, register_file *registers)
 {
-    /* Guards may run Python that changes the list: read it afresh at each step and own what is being evaluated. A
+    /* Guards may run Python that changes the list: read it again at each step and own what is being evaluated. A
      * change can at worst make this lookup miss an entry. */
     for (Py_ssize_t i = 0; i < state->n_entries; i++) {
         Entry *entry = state->entries[i];

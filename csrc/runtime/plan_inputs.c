@@ -142,7 +142,7 @@ plan_misaligned(const run *r)
     return 0;
 }
 
-/* Autograd learns of the writes from the tensors' version counters. */
+/* Autograd detects the writes by the tensors' version counters. */
 int
 plan_report_writes(run *r)
 {

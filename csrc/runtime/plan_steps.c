@@ -219,7 +219,7 @@ retry_product(const step *s, PyObject *const *factors, PyObject *out)
     return result == NULL ? -1 : 0;
 }
 
-/* torch's C functions do not pass through the dispatcher, which tells the profiler of operators. */
+/* torch's C functions do not pass through the dispatcher, which reports operators to the profiler. */
 static PyObject *
 product_range(enum matmul_kind kind)
 {

@@ -242,7 +242,7 @@ copy_inputs(const attempt *a)
     return done == NULL ? -1 : 0;
 }
 
-/* Autograd learns of the writes from the tensors' version counters. */
+/* Autograd detects the writes by the tensors' version counters. */
 static int
 report_writes(const attempt *a)
 {

@@ -419,7 +419,7 @@ def _twice(function):
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize(
     ("fn", "calls"),
-    [  # arguments made anew for each run; in one call they share an object, in the other they do not
+    [  # arguments created again for each run; in one call they share an object, in the other they do not
         (
             lambda add, read: (add(), read())[1],
             [lambda: (counter(1)[0], counter(1)[1]), lambda: counter(1)[:2]],

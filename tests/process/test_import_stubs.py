@@ -97,7 +97,7 @@ assert fake_mode().cache_enabled and "from_tensor" not in vars(fake_mode())
     "import torch._inductor.config as m; m.trace.enabled = False; assert not m.trace.graph_diagram",
     "import torch._inductor.fx_passes.pad_mm",
 ])
-def test_what_has_no_stand_in_comes_from_the_real_module(use):
+def test_what_has_no_stub_comes_from_the_real_module(use):
     fresh(f"""
 def other():
     {use}
@@ -120,7 +120,7 @@ for name in loaded():
 """)
 
 
-def test_threads_share_the_stand_ins():
+def test_threads_share_the_stubs():
     fresh("""
 def work():
     for _ in range(30):
