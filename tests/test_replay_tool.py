@@ -43,3 +43,9 @@ def test_addresses_and_folders_are_replaced():
     assert replay.normalized(text) == (
         "<function f at <address>> of <project>/benchmarks, ConstSource(obj_id=<address>), 0x10"
     )
+
+
+def test_addresses_are_replaced_also_at_the_end_of_a_shortened_repr():
+    texts = [f"<random.Rando...{end}> 0x7F00{end[-8:].upper()} obj_id={k}" for k, end in enumerate(("x560af9968020", "55d49a584020"))]
+    assert len({replay.normalized(text) for text in texts}) == 1
+    assert replay.normalized("f(...) x[...] ...>") == "f(...) x[...] ...>"
