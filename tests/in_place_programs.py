@@ -51,6 +51,11 @@ def put_into_a_view(c, k, pos):
     return c.mean()
 
 
+def fill_from_the_end(c, k, pos):
+    c.index_fill_(1, -pos, 3.0)
+    return c.index_fill(0, pos // 6 - 1, 2.0)
+
+
 def several_writes(c, k, pos):
     c.index_copy_(1, pos, k)
     c[0].zero_()
@@ -134,7 +139,8 @@ def two_inputs(c, k, pos):
 
 PROGRAMS = [
     slice_of_a_cache, position, nested, slice_with_a_step, index_copy, index_put, index_add, scatter, put_into_a_view,
-    several_writes, reads_before, the_old_view_read_later, the_old_value_read_later, a_split_read_later, moved_within,
+    fill_from_the_end, several_writes, reads_before, the_old_view_read_later, the_old_value_read_later,
+    a_split_read_later, moved_within,
     moved_by_an_index, written_by_itself, of_another_dtype, copies_are_returned, through_data, masked, two_inputs,
 ]  # fmt: skip
 

@@ -38,6 +38,7 @@ from ..overlap import elements_overlap
 from .alignment import PRODUCTS, padded_length, padded_sizes, turned
 from .common import is_value, used_results
 from .in_place import InPlace, earlier_readers, in_place_writes
+from .index_writes import IndexWrite, index_write
 from .partial_writes import VIEW_OF, in_place_variant, written_view
 from .registry import Unlowered, find
 
@@ -335,11 +336,17 @@ class GraphLowering:
         if not isinstance(buffer, InputBuffer):
             return None
         if target not in VIEW_OF:
-            # ATen counts writes, but not the program those through x.data
-            if buffer.position in self.uncounted or not self.in_loops():
+            if not self.in_loops():
                 return None
+            args, kwargs = fx.map_arg((self.node.args[1:], self.node.kwargs), self.env.__getitem__)
+            write = index_write(base, target, args, kwargs)
+            if write is None and buffer.position in self.uncounted:
+                return None  # ATen counts writes, but not the program those through x.data
             self.settle_readers(plan)
-            self.call_in_place(in_place_variant(target), base)
+            if write is not None:
+                self.store_at_indices(base, write)
+            else:
+                self.call_in_place(in_place_variant(target), base)
             return base
         source = self.env[node_at(self.node, 1)]
         view = written_view(base, self.node)
@@ -366,6 +373,15 @@ class GraphLowering:
         kwargs = {name: operand(arg) for name, arg in self.node.kwargs.items()}
         call = ExternKernel(self.fresh(), variant, args, kwargs, (), (self.node,), mutates=base.buffer.name)
         self.buffers.append(call)
+
+    def store_at_indices(self, base: BufferView, write: IndexWrite) -> None:
+        """Adds the loops of a write to the memory `base` of an input, through temporaries if they read that input."""
+        self.padded.clear()
+        body = write.body(base)
+        if any(read.buf == base.buffer.name for read in body.reads):
+            body = write.realized(self, base.buffer.name).body(base)
+        buffer = ComputedBuffer(self.fresh(), base.layout, body, (self.node,), mutates=base.buffer.name)
+        self.buffers.append(buffer)
 
     def settle_readers(self, plan: InPlace) -> None:
         """Called before a write to an input: computes every value that reads it and is used afterwards, and copies

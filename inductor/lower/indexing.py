@@ -43,7 +43,7 @@ def _read(x: TensorValue, index: Sequence[Index], at: Mapping[int, Any]) -> Any:
     return element
 
 
-def _from_start(value: Any, size: AnySize) -> Any:
+def from_start(value: Any, size: AnySize) -> Any:
     """An index value as int64 with negative values replaced by `size`, since they are out of bounds here."""
     value = ops.to_dtype(value, torch.int64)
     negative = ops.lt(value, ops.constant(0, torch.int64))
@@ -65,7 +65,7 @@ def embedding(
     rank = len(indices.size)
     rows = weight.size[0]
     return _gathered(
-        graph, weight, lambda i: _read(weight, [0, i[-1]], {0: _from_start(indices.load(i[:rank]), rows)}), [indices]
+        graph, weight, lambda i: _read(weight, [0, i[-1]], {0: from_start(indices.load(i[:rank]), rows)}), [indices]
     )
 
 
@@ -77,7 +77,7 @@ def index_select(graph: LoweringGraph, x: TensorValue, dim: int, indices: Tensor
     dim %= len(x.size)
 
     def inner_fn(index: tuple[Index, ...]) -> Any:
-        return _read(x, index, {dim: _from_start(indices.load([index[dim]]), x.size[dim])})
+        return _read(x, index, {dim: from_start(indices.load([index[dim]]), x.size[dim])})
 
     return _gathered(graph, x, inner_fn, [indices])
 
@@ -92,7 +92,7 @@ def gather(
     dim %= len(x.size)
 
     def inner_fn(index: tuple[Index, ...]) -> Any:
-        return _read(x, index, {dim: _from_start(indices.load(index), x.size[dim])})
+        return _read(x, index, {dim: from_start(indices.load(index), x.size[dim])})
 
     return _gathered(graph, x, inner_fn, [indices])
 

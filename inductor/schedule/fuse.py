@@ -122,14 +122,16 @@ def _spans(whole: list[AnySize], fine: list[AnySize]) -> list[list[int]]:
 def _clash(left: list[Member], right: list[Member], space: Group) -> str | None:
     """Why running both sides at the same point of `space` would be wrong, or None.
 
-    The right side must read a buffer that the left writes at the same index. It must not write a buffer that the left
-    accesses, unless each point reads there only the element that it writes itself: the kernel then loads before it
-    stores.
+    The right side must read a buffer that the left writes at the same index, which must depend on the point alone. It
+    must not write a buffer that the left accesses, unless each point reads there only the element that it writes
+    itself: the kernel then loads before it stores.
     """
     written = {a.buf: a.index for m in left for a in m.writes()}
+    names = {name for name, _ in space.outer_vars() + space.inner_vars()}
     for m in right:
         for access in m.reads():
-            if access.buf in written and written[access.buf] != access.index:
+            at = written.get(access.buf)
+            if at is not None and (at != access.index or not at.names() <= names):
                 return f"{access.buf} is read at another index than it is written"
     later = {a.buf: a.index for m in right for a in m.writes()}
     if later.keys() & written.keys():

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 import pyframe
 
@@ -39,3 +40,23 @@ def test_a_call_needs_less_memory_than_the_cache_has(program):
         compiled(c, k, pos)
         torch.cuda.synchronize()
     assert torch.cuda.max_memory_allocated() - before < c.nbytes // 2
+
+
+def test_keys_and_values_are_written_by_one_kernel():
+    def step(c, d, k, v, pos, cos, sin):
+        a, b = k.chunk(2, -1)
+        c.index_copy_(2, pos, k * cos + torch.cat((-b, a), -1) * sin)
+        d[:, :, pos] = v * cos
+
+    make = lambda *size: torch.randn(*size, device="cuda", dtype=torch.bfloat16)
+    args = make(1, 8, 256, 64), make(1, 8, 256, 64), make(1, 8, 1, 64), make(1, 8, 1, 64)
+    args += torch.tensor([-3 % 256], device="cuda"), make(64), make(64)
+    compiled, expected = pyframe.compile(step, fullgraph=True), copy.deepcopy(args)
+    with torch.no_grad():
+        step(*expected), compiled(*args)
+        torch.testing.assert_close(args, expected, rtol=2e-2, atol=3e-2)
+        with profile(activities=[ProfilerActivity.CUDA]) as found:
+            compiled(*args)
+            torch.cuda.synchronize()
+    kernels = [event for event in found.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    assert len(kernels) == 1, [event.name for event in kernels]

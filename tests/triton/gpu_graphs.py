@@ -106,6 +106,22 @@ def inference(name):
         return kernels_of(lowered_inference(gm, inputs))
 
 
+def writes_of_a_cache():
+    """The kernels of a step of decoding that writes rotated keys, and values, at a position of their caches."""
+
+    def fn(c, k, pos, cos, sin, d, v):
+        half = k.shape[-1] // 2
+        c.index_copy_(2, pos, k * cos + torch.cat((-k[..., half:], k[..., :half]), -1) * sin)
+        d[:, :, pos] = v * 2
+        c.scatter_(2, pos.view(1, 1, 1, 1).expand(1, 32, 1, 64) - 1, k)
+
+    make = lambda *size: torch.randn(*size, dtype=torch.bfloat16)
+    k, cos = make(1, 32, 1, 64), make(1, 64)
+    c = make(1, 32, 128, 64)
+    aten = to_aten(*captured(fn, (c, k, torch.tensor([5]), cos, cos.clone(), c.clone(), k.clone())), decompositions())
+    return kernels_of(lower_graph(on_gpu(aten.graph), aten.shared))
+
+
 def step(gm, inputs):
     """The kernels of a graph's forward and backward, with autocast to bfloat16."""
     with torch.autocast("cpu", torch.bfloat16):

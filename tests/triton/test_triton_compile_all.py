@@ -26,7 +26,8 @@ def kernels():
     makers = {name: (gpu_graphs.inference, name) for name in gpu_graphs.programs_gpu.GPU}
     makers |= {name: (gpu_graphs.training_program, name) for name in ("gpt", "bert")}
     found = {name: make(*args) for name, (make, *args) in makers.items() if find_spec(NEEDS.get(name[:4], "torch"))}
-    return found | {"samples": samples(), "convolutions": gpu_graphs.convolutions()}
+    found |= {"samples": samples(), "convolutions": gpu_graphs.convolutions()}
+    return found | {"writes at indices": gpu_graphs.writes_of_a_cache()}
 
 
 @pytest.mark.parametrize("arch", [80, 90])

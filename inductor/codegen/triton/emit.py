@@ -301,13 +301,15 @@ class Emitter(KernelWriter):
         return self.emit(kind, at.axes, at.text)
 
     def store(self, store: Store, *, only: str = "") -> None:
-        """Emits a store, masked to the lanes that exist and for which `only` holds."""
+        """Emits a store, masked to the lanes that exist, whose indices are within bounds and for which `only` holds."""
         value = self.get(store.value)
         at = self.index(store.index, store.symbols)
         axes = at.axes | value.axes
         pointer = self.pointer(store.buf, at, axes)
         text = self.converted(value, kind_of(self.dtypes[store.buf]))
-        mask = self.mask(axes, *([only] if only else []))
+        wrapped = [(self.as_kind(v.args[0], "l"), self.printer.size(v.attrs[0])) for _, v in store.symbols]
+        bounds = [self.fill(prelude("inside", 2), *operands) for operands in wrapped]
+        mask = self.mask(axes, *([only] if only else []), *bounds)
         options = f", {mask}" if mask else ""
         if store.mode == "assign":
             self.lines.append(f"tl.store({pointer}, {text}{options})")

@@ -266,3 +266,9 @@ def wrap_index(i, size, mask, status):
     bad = (i < 0) | (i >= size)
     tl.store(status + i * 0, 1, mask=bad & mask)
     return tl.where(bad, 0, i)
+
+
+@triton.jit
+def inside(i, size):
+    """Whether an index of Python, which may be negative, is within bounds."""
+    return (i >= -size) & (i < size)

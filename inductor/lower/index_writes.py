@@ -1,0 +1,182 @@
+"""Operators that replace elements at positions given by index tensors, as loops that write only those elements:
+`index_put`, `index_copy`, `index_fill` and `scatter` into the memory of an input on a GPU.
+
+Where two positions are equal, either value may remain, as in ATen's kernels for GPUs. On the CPU, where the last one
+does, and under `torch.use_deterministic_algorithms`, the operators are calls of ATen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..ir.body import LoopBody, trace
+from ..ir.handler import ops
+from ..ir.nodes import Allocator, BufferView, Pointwise, TensorValue, compute_dtype, store
+from ..ir.size import AnySize, hint, known
+from ..ir.symbolic import Index
+from .common import operand, overflows
+from .indexing import broadcast, from_start
+
+aten = torch.ops.aten
+Value = TensorValue | bool | int | float
+_TENSOR, _NUMBER = (Pointwise, BufferView), (bool, int, float)
+
+
+@dataclass(frozen=True)
+class IndexWrite:
+    """A write of `value`, broadcast to `size` or larger, to a tensor.
+
+    Element i goes to the position `rest(i)`, except in the dimensions of `indices`. There the coordinate is the element
+    of the index tensor at `at(i)`, which counts from the end of the dimension if it is negative and `wraps`. `rest`
+    gives 0 in these dimensions and elements of its argument in the others; `at` gives `rank` elements of its argument.
+    """
+
+    size: tuple[AnySize, ...]
+    value: Value
+    indices: Mapping[int, TensorValue]
+    rest: Callable[[Sequence[Index]], list[Index]]
+    at: Callable[[Sequence[Index]], Sequence[Index]]
+    rank: int
+    wraps: bool
+
+    def tensors(self) -> list[TensorValue]:
+        """All tensors that the write reads."""
+        return [*self.indices.values(), *([self.value] if isinstance(self.value, _TENSOR) else [])]
+
+    def realized(self, graph: Allocator, buffer: str) -> IndexWrite:
+        """The same write, of values and indices that are in other memory than `buffer`."""
+
+        def apart(x: TensorValue) -> BufferView:
+            memory = x.realize(graph)
+            return store(graph, memory) if memory.buffer.name == buffer else memory
+
+        value = apart(self.value) if isinstance(self.value, _TENSOR) else self.value
+        indices = {d: apart(x) for d, x in self.indices.items()}
+        return IndexWrite(self.size, value, indices, self.rest, self.at, self.rank, self.wraps)
+
+    def body(self, base: BufferView) -> LoopBody:
+        """The loops that write to `base`; the last one is that along which most elements are adjacent in memory."""
+        layout, dtype = base.layout, compute_dtype(base.dtype)
+        value = operand(self.value, dtype, len(self.size))
+        positions = {d: operand(x, torch.int64, self.rank) for d, x in self.indices.items()}
+
+        def fn(loop: tuple[Index, ...], _: tuple[Index, ...]) -> None:
+            index: list[Index] = [0] * len(order)
+            for d, i in zip(order, loop):
+                index[d] = i
+            place = self.rest(index)
+            for d, load in positions.items():
+                at = load(tuple(self.at(index)))
+                place[d] = ops.indirect(at if self.wraps else from_start(at, layout.size[d]), layout.size[d])
+            ops.store(base.buffer.name, layout.index(place), ops.to_dtype(value(tuple(index)), base.dtype))
+
+        order = self._order(base)
+        return trace([self.size[d] for d in order], (), fn)
+
+    def _order(self, base: BufferView) -> list[int]:
+        """The dimensions of `size` by descending distance of neighbours in the memory of `base`; those that only
+        select positions are where the indexed dimensions are."""
+        indexed = max(hint(base.layout.stride[d]) for d in self.indices)
+        numbers = range(1, len(self.size) + 1)
+        strides = {k: hint(s) for k, s in zip(self.rest(numbers), base.layout.stride) if k != 0}
+        return sorted(range(len(self.size)), key=lambda k: -strides.get(k + 1, indexed))
+
+
+def index_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> IndexWrite | None:
+    """The write that an operator of the ATen graph does to its first argument, in the memory `base`; None if loops
+    cannot do it. `args` are the arguments after the first."""
+    if base.layout.device.type == "cpu" or torch.are_deterministic_algorithms_enabled() or kwargs:
+        return None
+    make = _WRITES.get(target)
+    write = make(base, *args) if make is not None else None
+    return write if write is not None and _is_possible(base, write) else None
+
+
+def _is_possible(base: BufferView, write: IndexWrite) -> bool:
+    """Whether loops can do a write. An indexed dimension of size 1 is left to ATen, because the position written would
+    not depend on the index and so not on whether it is within bounds."""
+    value, layout = write.value, base.layout
+    if value.dtype != base.dtype if isinstance(value, _TENSOR) else overflows(value, base.dtype):
+        return False
+    if any(x.device != base.device for x in write.tensors()):
+        return False
+    if any(i.dtype not in (torch.int64, torch.int32) for i in write.indices.values()):
+        return False
+    if any(not known(n, ">", 0) for n in (*write.size, *layout.size)):
+        return False
+    if any(not known(layout.size[d], ">", 1) for d in write.indices):
+        return False
+    return not any(known(n, ">", 1) and not known(s, ">", 0) for n, s in zip(layout.size, layout.stride))
+
+
+def _index_put(
+    base: BufferView, indices: Sequence[TensorValue | None], value: TensorValue, accumulate: bool = False
+) -> IndexWrite | None:
+    """x[indices] = value; each index is an integer tensor, or None for a whole dimension."""
+    used = {d: i for d, i in enumerate(indices) if i is not None}
+    if accumulate or not used or any(i.dtype in (torch.bool, torch.uint8) for i in used.values()):
+        return None
+    shape = broadcast([tuple(i.size) for i in used.values()])
+    dims = sorted(used)
+    # The dimensions of the indices replace the indexed ones if those are adjacent; otherwise they come first.
+    first = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
+    whole = [n for d, n in enumerate(base.size) if d not in used]
+    size = (*whole[:first], *shape, *whole[first:])
+
+    def rest(index: Sequence[Index]) -> list[Index]:
+        left = [*index[:first], *index[first + len(shape) :]]
+        return [0 if d in used else left.pop(0) for d in range(len(base.size))]
+
+    def at(index: Sequence[Index]) -> Sequence[Index]:
+        return index[first : first + len(shape)]
+
+    return IndexWrite(size, value, used, rest, at, len(shape), True)
+
+
+def _along(base: BufferView, dim: int, index: TensorValue, value: Value, wraps: bool) -> IndexWrite | None:
+    """A write to the positions `index` (one-dimensional) of one dimension."""
+    if not base.size or len(index.size) != 1 or index.dtype != torch.int64:
+        return None
+    dim %= len(base.size)
+    size = (*base.size[:dim], index.size[0], *base.size[dim + 1 :])
+
+    def rest(at: Sequence[Index]) -> list[Index]:
+        return [0 if d == dim else i for d, i in enumerate(at)]
+
+    return IndexWrite(size, value, {dim: index}, rest, lambda at: [at[dim]], 1, wraps)
+
+
+def _index_copy(base: BufferView, dim: int, index: TensorValue, value: TensorValue) -> IndexWrite | None:
+    return _along(base, dim, index, value, False) if len(value.size) == len(base.size) else None
+
+
+def _index_fill(base: BufferView, dim: int, index: TensorValue, value: Value) -> IndexWrite | None:
+    return _along(base, dim, index, value, True) if isinstance(value, _TENSOR + _NUMBER) else None
+
+
+def _scatter(base: BufferView, dim: int, index: TensorValue, value: Value) -> IndexWrite | None:
+    """For each element of `index`, a write to that position along one dimension."""
+    if not base.size or len(index.size) != len(base.size) or index.dtype != torch.int64:
+        return None
+    if not isinstance(value, _TENSOR + _NUMBER):
+        return None
+    dim %= len(base.size)
+
+    def rest(at: Sequence[Index]) -> list[Index]:
+        return [0 if d == dim else i for d, i in enumerate(at)]
+
+    return IndexWrite(tuple(index.size), value, {dim: index}, rest, lambda at: at, len(index.size), False)
+
+
+_WRITES: dict[Any, Callable[..., IndexWrite | None]] = {
+    aten.index_put.default: _index_put,
+    aten.index_copy.default: _index_copy,
+    aten.index_fill.int_Scalar: _index_fill,
+    aten.index_fill.int_Tensor: _index_fill,
+    aten.scatter.src: _scatter,
+    aten.scatter.value: _scatter,
+}
