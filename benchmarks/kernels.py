@@ -63,12 +63,27 @@ def transpose_add(x, y):
     return x.t() + y
 
 
+def write_cache(keys, values, at, k, v, cos, sin):
+    half = k.shape[-1] // 2
+    turned = torch.cat((-k[..., half:], k[..., :half]), -1)
+    keys.index_copy_(2, at, k * cos + turned * sin)
+    values[:, :, at] = v
+    return k.sum()
+
+
+def sums_of_groups(x, groups):
+    return torch.zeros_like(x[:1024]).index_add(0, groups, x.sin())
+
+
 def cases() -> dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int]]:
     """Function, arguments, bytes that it has to move."""
     make = lambda *size: torch.randn(*size, device="cuda", dtype=torch.bfloat16)  # noqa: E731
     x, y, w, b = make(ROWS, COLUMNS), make(ROWS, COLUMNS), make(COLUMNS), make(COLUMNS)
     one = x.numel() * 2
     logits, targets = make(4096, 32000), torch.randint(0, 32000, (4096,), device="cuda")
+    keys, k = make(1, 32, 4096, 128), make(1, 32, 1, 128)
+    cache = keys, keys.clone(), torch.tensor([77], device="cuda"), k, k.clone(), make(128), make(128)
+    wide, groups = x.float(), torch.randint(0, 1024, (ROWS,), device="cuda")
     return {
         "softmax + x, LayerNorm": (softmax_layernorm, (x, w, b), 2 * one),
         "dropout + residual + LayerNorm": (dropout_residual_layernorm, (x, y, w, b), 3 * one),
@@ -79,6 +94,8 @@ def cases() -> dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int
         "row sum": (row_sum, (x,), one),
         "column sum": (column_sum, (x,), one),
         "transpose + add": (transpose_add, (x, make(COLUMNS, ROWS)), 3 * one),
+        "rotary + write of a KV cache": (write_cache, cache, 4 * k.numel() * 2),
+        "index_add of rows": (sums_of_groups, (wide, groups), 4 * (wide.numel() + 2 * wide[:1024].numel())),
     }
 
 

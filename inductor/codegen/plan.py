@@ -164,7 +164,8 @@ class _Planner:
             self._free([b for b in dict.fromkeys(call.touches) if last[b] == at and b not in offsets])
         outputs = tuple(self._output(o, k in self.graph.viewed) for k, o in enumerate(self.graph.outputs))
         kept = tuple(Range(self.number(r.name), r.nbytes, r.first, r.last) for r in ranges) if varying else ()
-        mutated = {self.numbers[n.mutates] for n in self.graph.buffers if getattr(n, "mutates", None)}
+        written = {getattr(n, "mutates", None) for n in self.graph.buffers}
+        mutated = {self.numbers[name] for name in self.given if name in written}
         return self.source, PlanSpec(
             tuple(map(self._input, self.graph.inputs)), tuple(b.value for b in self.graph.constants),
             tuple(self.steps), outputs, tuple(self.source.names), tuple(sorted(mutated)), ranges=kept,

@@ -113,8 +113,9 @@ class ConstantBuffer(Buffer):
 
 @dataclass(eq=False)
 class ComputedBuffer(Buffer):
-    """A buffer filled by a loop nest. With `mutates`, the body stores into that input and `name` has no memory.
-    `zeros_from`: the position in each row from which on the row was filled up with zeros; None if it was not."""
+    """A buffer filled by a loop nest. With `mutates`, the body stores into that input or earlier buffer, and
+    `name` has no memory. `zeros_from`: the position in each row from which on the row was filled up with zeros; None if
+    it was not."""
 
     body: LoopBody
     origins: tuple[fx.Node, ...] = ()

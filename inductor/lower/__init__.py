@@ -5,6 +5,7 @@ from . import (
     batch_norm,
     convolution,
     creation,
+    index_writes,
     indexing,
     partial_writes,
     pointwise,
@@ -21,5 +22,6 @@ __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_grap
 
 # Importing these modules registers their lowerings.
 _MODULES = (
-    batch_norm, convolution, creation, indexing, partial_writes, pointwise, pooling, products, random, reductions, views
+    batch_norm, convolution, creation, index_writes, indexing, partial_writes, pointwise, pooling, products, random,
+    reductions, views,
 )  # fmt: skip

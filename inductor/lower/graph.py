@@ -375,7 +375,7 @@ class GraphLowering:
         self.buffers.append(call)
 
     def store_at_indices(self, base: BufferView, write: IndexWrite) -> None:
-        """Adds the loops of a write to the memory `base` of an input, through temporaries if they read that input."""
+        """Adds the loops of a write to the memory `base`, through temporaries if they read it."""
         self.padded.clear()
         body = write.body(base)
         if any(read.buf == base.buffer.name for read in body.reads):

@@ -1,38 +1,44 @@
-"""Operators that replace elements at positions given by index tensors, as loops that write only those elements:
-`index_put`, `index_copy`, `index_fill` and `scatter` into the memory of an input on a GPU.
+"""Operators that replace elements at positions given by index tensors, or add to them, as loops over those elements, on
+a GPU: `index_put`, `index_copy`, `index_fill`, `scatter`, `index_add` and `scatter_add`. They write to the memory of an
+input (see `in_place.py`) or of a copy.
 
-Where two positions are equal, either value may remain, as in ATen's kernels for GPUs. On the CPU, where the last one
-does, and under `torch.use_deterministic_algorithms`, the operators are calls of ATen.
+Where two positions are equal, either value may remain, and sums are rounded in any order, as in ATen's kernels for
+GPUs. On the CPU, where the last value remains, and under `torch.use_deterministic_algorithms`, the operators are calls
+of ATen; so is `index_put` that accumulates, whose sums ATen computes in a fixed order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from ..ir.body import LoopBody, trace
+from ..ir.buffer import Buffer, Layout
 from ..ir.handler import ops
-from ..ir.nodes import Allocator, BufferView, Pointwise, TensorValue, compute_dtype, store
+from ..ir.nodes import Allocator, BufferView, Pointwise, TensorValue, compute_dtype, dense_order, store
 from ..ir.size import AnySize, hint, known
 from ..ir.symbolic import Index
 from .common import operand, overflows
 from .indexing import broadcast, from_start
+from .registry import LoweringGraph, Unlowered, lowering
 
 aten = torch.ops.aten
 Value = TensorValue | bool | int | float
+_ATOMIC = (torch.float32, torch.float64, torch.int32, torch.int64)  # sums in half precision would round at each step
 _TENSOR, _NUMBER = (Pointwise, BufferView), (bool, int, float)
 
 
 @dataclass(frozen=True)
 class IndexWrite:
-    """A write of `value`, broadcast to `size` or larger, to a tensor.
+    """A write of `value`, broadcast to `size`, to a tensor.
 
     Element i goes to the position `rest(i)`, except in the dimensions of `indices`. There the coordinate is the element
     of the index tensor at `at(i)`, which counts from the end of the dimension if it is negative and `wraps`. `rest`
     gives 0 in these dimensions and elements of its argument in the others; `at` gives `rank` elements of its argument.
+    With `adds`, the elements are added to what is there, each addition being atomic.
     """
 
     size: tuple[AnySize, ...]
@@ -42,6 +48,7 @@ class IndexWrite:
     at: Callable[[Sequence[Index]], Sequence[Index]]
     rank: int
     wraps: bool
+    adds: bool = False
 
     def tensors(self) -> list[TensorValue]:
         """All tensors that the write reads."""
@@ -56,7 +63,7 @@ class IndexWrite:
 
         value = apart(self.value) if isinstance(self.value, _TENSOR) else self.value
         indices = {d: apart(x) for d, x in self.indices.items()}
-        return IndexWrite(self.size, value, indices, self.rest, self.at, self.rank, self.wraps)
+        return replace(self, value=value, indices=indices)
 
     def body(self, base: BufferView) -> LoopBody:
         """The loops that write to `base`; the last one is that along which most elements are adjacent in memory."""
@@ -72,7 +79,8 @@ class IndexWrite:
             for d, load in positions.items():
                 at = load(tuple(self.at(index)))
                 place[d] = ops.indirect(at if self.wraps else from_start(at, layout.size[d]), layout.size[d])
-            ops.store(base.buffer.name, layout.index(place), ops.to_dtype(value(tuple(index)), base.dtype))
+            element = ops.to_dtype(value(tuple(index)), base.dtype)
+            ops.store(base.buffer.name, layout.index(place), element, "add" if self.adds else None)
 
         order = self._order(base)
         return trace([self.size[d] for d in order], (), fn)
@@ -96,11 +104,28 @@ def index_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict
     return write if write is not None and _is_possible(base, write) else None
 
 
+@lowering("index_put", "index_copy", "index_fill", "index_add", "scatter", "scatter_add")
+def _to_copy(graph: LoweringGraph, x: TensorValue, *args: Any, **kwargs: Any) -> BufferView:
+    """`x` with elements replaced: a copy that is then written to."""
+    stride = tuple(graph.val.stride())
+    if x.device.type == "cpu" or x.dtype != graph.val.dtype or dense_order(x.size, stride) is None:
+        raise Unlowered
+    layout = Layout(x.device, x.dtype, tuple(x.size), stride)
+    write = index_write(BufferView(Buffer("", layout), layout), graph.node.target, args, kwargs)
+    if write is None:
+        raise Unlowered
+    copy = store(graph, x, stride)
+    graph.store_at_indices(copy, write)
+    return copy
+
+
 def _is_possible(base: BufferView, write: IndexWrite) -> bool:
     """Whether loops can do a write. An indexed dimension of size 1 is left to ATen, because the position written would
     not depend on the index and so not on whether it is within bounds."""
     value, layout = write.value, base.layout
     if value.dtype != base.dtype if isinstance(value, _TENSOR) else overflows(value, base.dtype):
+        return False
+    if write.adds and base.dtype not in _ATOMIC:
         return False
     if any(x.device != base.device for x in write.tensors()):
         return False
@@ -154,15 +179,23 @@ def _index_copy(base: BufferView, dim: int, index: TensorValue, value: TensorVal
     return _along(base, dim, index, value, False) if len(value.size) == len(base.size) else None
 
 
+def _index_add(base: BufferView, dim: int, index: TensorValue, value: TensorValue) -> IndexWrite | None:
+    write = _index_copy(base, dim, index, value)
+    return None if write is None else replace(write, adds=True)
+
+
 def _index_fill(base: BufferView, dim: int, index: TensorValue, value: Value) -> IndexWrite | None:
     return _along(base, dim, index, value, True) if isinstance(value, _TENSOR + _NUMBER) else None
 
 
 def _scatter(base: BufferView, dim: int, index: TensorValue, value: Value) -> IndexWrite | None:
-    """For each element of `index`, a write to that position along one dimension."""
+    """For each element of `index`, a write to that position along one dimension. A larger `value` is left to ATen: the
+    loops would not compute all of it, and miss an error in what they do not."""
     if not base.size or len(index.size) != len(base.size) or index.dtype != torch.int64:
         return None
     if not isinstance(value, _TENSOR + _NUMBER):
+        return None
+    if isinstance(value, _TENSOR) and tuple(value.size) != tuple(index.size):
         return None
     dim %= len(base.size)
 
@@ -172,11 +205,18 @@ def _scatter(base: BufferView, dim: int, index: TensorValue, value: Value) -> In
     return IndexWrite(tuple(index.size), value, {dim: index}, rest, lambda at: at, len(index.size), False)
 
 
+def _scatter_add(base: BufferView, dim: int, index: TensorValue, value: TensorValue) -> IndexWrite | None:
+    write = _scatter(base, dim, index, value)
+    return None if write is None else replace(write, adds=True)
+
+
 _WRITES: dict[Any, Callable[..., IndexWrite | None]] = {
     aten.index_put.default: _index_put,
     aten.index_copy.default: _index_copy,
     aten.index_fill.int_Scalar: _index_fill,
     aten.index_fill.int_Tensor: _index_fill,
+    aten.index_add.default: _index_add,
+    aten.scatter_add.default: _scatter_add,
     aten.scatter.src: _scatter,
     aten.scatter.value: _scatter,
 }

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 import torch.fx as fx
 
-from ..ir.nodes import Allocator
+from ..ir.nodes import Allocator, BufferView
 
 Lowering: TypeAlias = "Callable[..., Any]"
 
@@ -25,6 +25,10 @@ class LoweringGraph(Allocator, Protocol):
 
     def strided_view(self) -> Any:
         """The results of a view operator, with the strides and offsets of their fake tensors."""
+        ...
+
+    def store_at_indices(self, base: BufferView, write: Any) -> None:
+        """Adds the loops of an `IndexWrite` to memory that the graph may write."""
         ...
 
 

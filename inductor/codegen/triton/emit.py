@@ -316,7 +316,7 @@ class Emitter(KernelWriter):
         elif self.dtypes[store.buf] in ("bool", "int8", "uint8", "int16"):
             raise Unsupported(f"atomic addition to {self.dtypes[store.buf]}")
         else:
-            self.lines.append(f"tl.atomic_add({pointer}, {text}{options})")
+            self.lines.append(f'tl.atomic_add({pointer}, {text}{options}, sem="relaxed")')
 
     def widest(self) -> bool:
         """Whether computing some index may exceed 32 bits."""
