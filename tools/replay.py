@@ -160,7 +160,7 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-# In full (numpy writes capitals), the end of one in a shortened repr (`<random.Rando...x560af9968020>`), or as a decimal number.
+# In full (numpy writes capitals), shortened as in `<random.Rando...x560af9968020>`, or decimal.
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b|(?<=\.\.\.)(?:0?x)?[0-9a-f]+(?=>)|(?<=obj_id=)\d+", re.IGNORECASE)
 _CACHE_KEY = re.compile(r"(?<=^graph )[0-9a-f]{64}(?=:)", re.MULTILINE)  # depends on the source of this project
 _PLACES = [(str(ROOT), "<project>"), (sys.prefix, "<packages>"), (sys.base_prefix, "<python>")]
