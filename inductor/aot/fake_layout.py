@@ -27,6 +27,12 @@ _ELEMENTWISE = (
     aten.logical_or.default, aten.logical_xor.default, aten.heaviside.default,
 )  # fmt: skip
 _CONTIGUOUS = (aten.normal.Tensor_Tensor, aten.normal.Tensor_float, aten.normal.float_Tensor, aten.pow.Scalar)
+_BATCH_NORMS = (
+    aten.native_batch_norm.default, aten._native_batch_norm_legit.default,
+    aten._native_batch_norm_legit_functional.default,
+    aten._batch_norm_with_update.default, aten._batch_norm_with_update_functional.default,
+    aten._batch_norm_no_update.default,
+)  # fmt: skip
 _CHANNELS = (  # contiguous or channels last on the CPU
     aten.channel_shuffle.default,
     aten.native_batch_norm.default, aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats,
@@ -110,6 +116,8 @@ def _with_layout(
                 compute = decomposed if always or mode.shape_env is not None else None
                 computed = (compute or operator)(*args, **kwargs)
                 several = isinstance(computed, tuple | list)
+                if operator in _BATCH_NORMS:
+                    computed = (computed[0], *_statistics(computed[1:], args))
                 first = computed[0] if several else computed
                 wanted = layout(first, *args)
                 if wanted is None:
@@ -145,6 +153,19 @@ def _as_ldexp(result: torch.Tensor, x: torch.Tensor, exponent: torch.Tensor) -> 
 
 def _by_channels(result: torch.Tensor, x: torch.Tensor, *args: Any) -> torch.memory_format | None:
     return suggest_memory_format(x) if x.device.type == "cpu" and x.numel() else None
+
+
+def _statistics(results: Sequence[torch.Tensor], args: Sequence[Any]) -> list[torch.Tensor]:
+    """The results of batch normalisation after the first: the mean and deviation that are saved, a buffer that some
+    operators reserve for the backward, and the new running statistics if the operator returns them. On the CPU the
+    saved ones have the dtype of the weight, bias and running statistics, which are float32 beside an input in half
+    precision or have its dtype."""
+    parameters, running = [a for a in args[1:5] if isinstance(a, torch.Tensor)], args[3:5]
+    saved, rest = list(results[:2]), list(results[2:])
+    if args[0].device.type == "cpu" and parameters:
+        saved = [x.to(parameters[0].dtype) for x in saved]
+    reserved = len(rest) % 2
+    return saved + rest[:reserved] + [x.to(old.dtype) for x, old in zip(rest[reserved:], running)]
 
 
 def pad_format(x: torch.Tensor) -> torch.memory_format:

@@ -51,8 +51,9 @@ def linear(
         lower.append(first.reshape(shape))
         upper.append(second.reshape(shape))
         weights.append(weight.reshape(shape))
+    source = x.to(wide)  # before the indexing, so that gradients are summed in the wide dtype and rounded once
     values = [
-        aten._unsafe_index(x, [None, None, *(pair[side] for pair, side in zip(zip(lower, upper), sides))]).to(wide)
+        aten._unsafe_index(source, [None, None, *(pair[side] for pair, side in zip(zip(lower, upper), sides))])
         for sides in itertools.product((0, 1), repeat=len(sizes))
     ]
     for weight in reversed(weights):

@@ -1,0 +1,50 @@
+"""Batch normalisation on fake tensors: sizes and dtypes of all results are those of the kernels, and compiled calls of
+the operators run as one graph."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import pyframe
+from inductor.aot.fake_layout import mend_layouts
+
+aten = torch.ops.aten
+OPERATORS = {
+    "native_batch_norm": (aten.native_batch_norm, True),
+    "_native_batch_norm_legit": (aten._native_batch_norm_legit, True),
+    "_native_batch_norm_legit_functional": (aten._native_batch_norm_legit_functional, True),
+    "_batch_norm_with_update": (aten._batch_norm_with_update, False),
+    "_batch_norm_with_update_functional": (aten._batch_norm_with_update_functional, False),
+    "_batch_norm_no_update": (aten._batch_norm_no_update, False),
+}
+DTYPES = [(torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16), (torch.bfloat16, torch.float32)]
+
+
+def described(results):
+    return [(x.shape, x.dtype) for x in results]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype, parameters", DTYPES)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_fake_results(name, dtype, parameters, training):
+    mend_layouts()
+    operator, takes_training = OPERATORS[name]
+    args = [torch.randn(2, 3, 4, dtype=dtype), *(torch.rand(3, dtype=parameters) for _ in range(4))]
+    rest = (training, 0.1, 1e-5) if takes_training else (0.1, 1e-5)
+    with FakeTensorMode() as mode:
+        fake = operator(*map(mode.from_tensor, args), *rest)
+    assert described(fake) == described(operator(*args, *rest))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype, parameters", DTYPES)
+def test_compiled(dtype, parameters, training):
+    def fn(x, weight, bias, mean, variance):
+        return torch._native_batch_norm_legit(x, weight, bias, mean, variance, training, 0.1, 1e-5)
+
+    args = [torch.randn(2, 3, 4, dtype=dtype), *(torch.rand(3, dtype=parameters) for _ in range(4))]
+    copies = [x.clone() for x in args]
+    want, got = fn(*args), pyframe.compile(fn, fullgraph=True, options={"strict": True})(*copies)
+    assert described(got) == described(want)
+    torch.testing.assert_close([*got, *copies], [*want, *args])
