@@ -117,11 +117,11 @@ def writes_of_a_cache():
         c.scatter_(2, pos.view(1, 1, 1, 1).expand(1, 32, 1, 64) - 1, k)
         return torch.zeros_like(c, dtype=torch.float32).index_add(2, pos, k.float() * 2)
 
-    make = lambda *size: torch.randn(*size, dtype=torch.bfloat16)
+    make = lambda *size: torch.randn(*size, dtype=torch.bfloat16)  # noqa: E731
     k, cos = make(1, 32, 1, 64), make(1, 64)
     c = make(1, 32, 128, 64)
-    aten = to_aten(*captured(fn, (c, k, torch.tensor([5]), cos, cos.clone(), c.clone(), k.clone())), decompositions())
-    return kernels_of(lower_graph(on_gpu(aten.graph), aten.shared))
+    args = (c, k, torch.tensor([5]), cos, cos.clone(), c.clone(), k.clone())
+    return kernels_of(lowered_inference(*captured(fn, args)))
 
 
 def step(gm, inputs):
