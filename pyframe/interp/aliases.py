@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..core.source import ConstSource, SeqItemSource, Source
+from ..core.source import ClosureSource, ConstSource, FuncPartSource, FuncSource, SeqItemSource, Source
 from ..errors import Restart
 from ..vars.containers.mapping import DictVar
 from ..vars.objects.instance_dict import dict_source, fields_of, has_dict
@@ -45,7 +45,7 @@ def guard_aliases(tx: Trace) -> None:
             tx.guard(None, "DISTINCT", tuple(dict.fromkeys(same_type)))
     if len(tx.effects):
         _guard_dicts_distinct(tx)
-    cells = [cell.source for cell in tx.cells.values() if cell.source is not None and reads_cell(cell.source)]
+    cells = [place for cell in tx.cells.values() if (place := source_of_cell(cell.source)) is not None]
     if len(cells) > 1 and any(effect.kind == "CELL" for effect in tx.effects):
         tx.guard(None, "DISTINCT", tuple(dict.fromkeys(cells)))
 
@@ -80,10 +80,12 @@ def _guard_dicts_distinct(tx: Trace) -> None:
         tx.guard(None, "DISTINCT", tuple(dict.fromkeys([*written, *sources])))
 
 
-def reads_cell(source: Source | None) -> bool:
-    """Whether the source of a closure cell leads to the cell itself: that of a free variable of the root frame leads to
-    its contents."""
-    return isinstance(source, SeqItemSource | ConstSource)
+def source_of_cell(source: Source | None) -> Source | None:
+    """The source that leads to a closure cell itself, given that of its Var, which for a free variable of the root frame
+    leads to the contents. None if the cell has no source."""
+    if isinstance(source, ClosureSource):
+        return SeqItemSource(FuncPartSource(FuncSource(), "__closure__"), source.index)
+    return source if isinstance(source, SeqItemSource | ConstSource) else None
 
 
 def _type_of(var: Var) -> type | None:

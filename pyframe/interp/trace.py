@@ -58,7 +58,7 @@ from ..vars.torch_objects import error_on_graph_break, loop_varying
 from ..vars.torch_objects.overrides import Overrides
 from ..vars.tracer import Tracer
 from . import limits, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
-from .aliases import guard_aliases, reads_cell
+from .aliases import guard_aliases, source_of_cell
 from .bind import bind
 from .frame import Frame, Outcome, UntouchedVar
 from .limits import Budget, LongParts
@@ -398,8 +398,8 @@ class Trace:
             found = self.cells[id(cell)] = CellVar(content, source or ConstSource.of(cell, "cell"))
             self.keep_alive.append(cell)
         elif source is not None and source != found.source:
-            known = found.source
-            if reads_cell(known) and not (_of_known_function(source) and _of_known_function(known)):
+            known = source_of_cell(found.source)
+            if known is not None and not (_of_known_function(source) and _of_known_function(known)):
                 self.guard(source, "SAME", known)
         return found
 
