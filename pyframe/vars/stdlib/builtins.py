@@ -72,8 +72,14 @@ def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
             return bool_var(True)  # CPython does not call `__instancecheck__` if the type is the class itself
         check = lookup(type(args[1].value), "__instancecheck__")
         if isinstance(check, types.FunctionType) and not isinstance(args[1].value, abc.ABCMeta):
-            if not _is_untraced(check):
+            # those of `nn.Parameter` and `nn.Buffer` read attributes of the tensor, which the program may have set
+            if not _is_untraced(check) or (isinstance(args[0], TensorVar) and not issubclass(kind, args[1].value)):
                 return bool_var(args[1].getattr_(tx, "__instancecheck__").call(tx, [args[0]], {}).truth(tx))
+    return _is_derived(tx, args, kind)
+
+
+def _is_derived(tx: Tracer, args: Args, kind: type) -> Var:
+    """`isinstance(*args)` for an object of type `kind`, without the `__instancecheck__` of the class."""
     classes = args[1].constant()
     lookup(kind, "__class__")
     guard_answer(tx, issubclass, kind, classes)
@@ -84,6 +90,14 @@ def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         return bool_var(issubclass(kind, classes) or (value is not None and isinstance(value, classes)))
     except TypeError:
         return fold(tx, isinstance, None, classes)  # raises the TypeError in the program
+
+
+@register(type.__instancecheck__)
+def _instancecheck(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    cls, tested = args
+    if not isinstance(tested, TensorVar):
+        return tx.graph_break("unknown-c-function", f"type.__instancecheck__ of {tested.describe()}")
+    return _is_derived(tx, [tested, cls], tested.python_type())
 
 
 def _is_untraced(check: types.FunctionType) -> bool:
