@@ -81,7 +81,7 @@ def _guard_dicts_distinct(tx: Trace) -> None:
 
 
 def source_of_cell(source: Source | None) -> Source | None:
-    """The source that leads to a closure cell itself, given that of its Var, which for a free variable of the root frame
+    """The source that leads to a closure cell itself, given that of its Var: for a free variable of the root frame that
     leads to the contents. None if the cell has no source."""
     if isinstance(source, ClosureSource):
         return SeqItemSource(FuncPartSource(FuncSource(), "__closure__"), source.index)

@@ -11,10 +11,11 @@ from ..vars.objects.functions import CellVar
 from ..vars.objects.weak_references import follow
 from ..vars.protocol import slots
 from ..vars.protocol.base import Var
+from ..vars.protocol.class_reads import MISSING, lookup
 from ..vars.protocol.const import ConstVar, make
 from ..vars.protocol.null import NULL
 from ..vars.torch_objects.loop_varying import with_tensor
-from .frame import Frame, op
+from .frame import Frame, UntouchedVar, op
 
 UNBOUND_LOCAL = "cannot access local variable {!r} where it is not associated with a value"
 UNBOUND_FREE = "cannot access free variable {!r} where it is not associated with a value in enclosing scope"
@@ -28,6 +29,7 @@ def nothing(frame: Frame, arg: Any) -> None:
 
 @op("POP_TOP", "POP_ITER", "END_FOR")
 def pop_top(frame: Frame, arg: None) -> None:
+    _finalize(frame, frame.stack[-1])
     frame.pop()
 
 
@@ -70,6 +72,8 @@ def load_fast_and_clear(frame: Frame, name: str) -> None:
 
 @op("STORE_FAST")
 def store_fast(frame: Frame, name: str) -> None:
+    if name in frame.locals and frame.locals[name] is not frame.stack[-1]:
+        _finalize(frame, frame.locals[name])
     value = frame.pop()
     if isinstance(value, CellVar) and name in frame.cc.cellvars:  # restored after `load_fast_and_clear`
         frame.cells[name] = value
@@ -98,12 +102,28 @@ def _release(frame: Frame, dropped: Var) -> None:
             )
 
 
+def _finalize(frame: Frame, dropped: Var) -> None:
+    """Break the graph before a resume function drops an object whose class has a finalizer: that of a suspended
+    generator runs its `finally` blocks. The arguments of other functions are also held by the caller."""
+    tx, source = frame.tx, dropped.source
+    if tx.known is None or not frame.is_root or not isinstance(source, LocalSource):
+        return
+    if sum(held.source == source for held in (*frame.stack, *frame.locals.values())) > 1:
+        return  # the frame still holds it
+    cls = type(dropped.value if isinstance(dropped, UntouchedVar) else tx.existing(dropped))
+    if isinstance(dropped, UntouchedVar):
+        tx.guard(source, "TYPE", cls)
+    if lookup(cls, "__del__") is not MISSING:
+        tx.graph_break("unsupported-object", f"an instance of {cls.__qualname__}, which has a finalizer, is dropped")
+
+
 @op("DELETE_FAST")
 def delete_fast(frame: Frame, name: str) -> None:
     dropped = frame.locals.get(name)
     if dropped is None:
         frame.tx.raise_(UnboundLocalError, UNBOUND_LOCAL.format(name))
     else:
+        _finalize(frame, dropped)
         _release(frame, dropped)
         del frame.locals[name]
 

@@ -2,8 +2,9 @@
 
 import itertools
 
-import pyframe
 import torch
+
+import pyframe
 
 
 def pair():
