@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.source import CallSource, LocalSource
+from ..core.source import CallSource, ClosureSource, LocalSource
 from ..vars.objects.classes import ClassVar, SuperVar
 from ..vars.objects.functions import CellVar
 from ..vars.objects.weak_references import follow
@@ -102,11 +102,11 @@ def _release(frame: Frame, dropped: Var) -> None:
             )
 
 
-def _finalize(frame: Frame, dropped: Var) -> None:
+def _finalize(frame: Frame, dropped: Var | None) -> None:
     """Break the graph before a resume function drops an object whose class has a finalizer: that of a suspended
     generator runs its `finally` blocks. The arguments of other functions are also held by the caller."""
-    tx, source = frame.tx, dropped.source
-    if tx.known is None or not frame.is_root or not isinstance(source, LocalSource):
+    tx, source = frame.tx, dropped.source if dropped is not None else None
+    if tx.known is None or not frame.is_root or dropped is None or not isinstance(source, LocalSource | ClosureSource):
         return
     if sum(held.source == source for held in (*frame.stack, *frame.locals.values())) > 1:
         return  # the frame still holds it
@@ -151,11 +151,13 @@ def load_deref(frame: Frame, name: str) -> None:
 
 @op("STORE_DEREF")
 def store_deref(frame: Frame, name: str) -> None:
+    _finalize(frame, frame.cell(name).content)
     frame.cell(name).store(frame.tx, frame.pop())
 
 
 @op("DELETE_DEREF")
 def delete_deref(frame: Frame, name: str) -> None:
+    _finalize(frame, frame.cell(name).content)
     frame.cell(name).store(frame.tx, None)
 
 

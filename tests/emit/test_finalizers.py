@@ -115,6 +115,20 @@ def kept_by_another_local(x):
     return y, list(LOG)
 
 
+def deleted_from_cell(x):
+    held = Finalized()
+    y = (lambda: x + (held is not None))()
+    del held
+    return y, list(LOG)
+
+
+def overwritten_in_cell(x):
+    held = Finalized()
+    y = (lambda: x + (held is not None))()
+    held = None
+    return y, list(LOG)
+
+
 def result(fn):
     LOG.clear()
     found = fn(torch.ones(2))
@@ -125,7 +139,7 @@ def result(fn):
     "fn",
     [
         deleted, overwritten, suspended_deleted, suspended_overwritten, loop_left, loop_left_of_context, writes_tensor,
-        leaves_grad_mode, kept_by_another_local,
+        leaves_grad_mode, kept_by_another_local, deleted_from_cell, overwritten_in_cell,
     ],
 )  # fmt: skip
 def test_what_a_finalizer_does_is_seen_in_each_call(fn):
