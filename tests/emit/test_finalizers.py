@@ -117,7 +117,7 @@ def kept_by_another_local(x):
 
 def deleted_from_cell(x):
     held = Finalized()
-    y = (lambda: x + (held is not None))()
+    y = (lambda: x + (held is not None))()  # noqa: F821  called before the variable is deleted
     del held
     return y, list(LOG)
 

@@ -384,8 +384,14 @@ def _tensor_numpy(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 
 def from_array(tx: Tracer, value: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var | None:
-    """The result of `value(array)` for a torch function that shares an array's memory: another tensor at each call.
-    None for other calls."""
-    if value not in (_from_numpy, torch.as_tensor) or len(args) != 1 or kwargs:
+    """The result of `value(array)` for a torch function that shares an array's memory, or copies it (`torch.tensor`):
+    another tensor at each call. None for other calls."""
+    known = value in (_from_numpy, torch.as_tensor, torch.tensor)
+    if not known or len(args) != 1 or not isinstance(args[0], NdArrayVar):
         return None
-    return args[0].tensor.call_method(tx, "detach", [], {}) if isinstance(args[0], NdArrayVar) else None
+    if value is not _from_numpy and (tx.graph.modes.has_device or torch._C._get_default_device() != "cpu"):
+        return None  # the tensor is created on the default device
+    if value is torch.tensor and kwargs.keys() <= {"dtype"}:
+        copied = args[0].tensor.call_method(tx, "clone", [], {})
+        return copied.call_method(tx, "to", [], dict(kwargs)) if kwargs else copied
+    return None if kwargs else args[0].tensor.call_method(tx, "detach", [], {})

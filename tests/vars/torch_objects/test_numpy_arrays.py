@@ -157,3 +157,34 @@ def test_a_tensor_of_an_array_is_another_object_on_the_same_memory(to_tensor) ->
     assert first is not x and second is not first
     assert first.data_ptr() == second.data_ptr() == x.data_ptr()
     assert torch.equal(x, torch.full((3,), 2.0))
+
+
+def test_copies_of_arrays() -> None:
+    def copied(a):
+        y = torch.tensor(a)
+        y.add_(1)
+        return y, torch.tensor(a.T), torch.tensor(a[1]), torch.tensor(a.sum()), torch.tensor(a, dtype=torch.int8)
+
+    a = np.arange(6).reshape(2, 3)
+    want = copied(a)
+    for backend in ("eager", "inductor"):
+        got = pyframe.compile(copied, backend=backend, fullgraph=True)(a)
+        assert same(got, want)
+        assert [y.stride() for y in got] == [y.stride() for y in want]
+    assert a.sum() == 15
+
+
+def test_tensors_of_arrays_are_created_on_the_default_device() -> None:
+    def inside(a):
+        with torch.device("meta"):
+            return torch.tensor(a).device.type, torch.as_tensor(a).device.type, torch.from_numpy(a).device.type
+
+    def outside(a):
+        return torch.tensor(a).device.type, torch.as_tensor(a).device.type, torch.from_numpy(a).device.type
+
+    a = np.arange(3.0)
+    assert pyframe.compile(inside, backend="eager")(a) == inside(a) == ("meta", "meta", "cpu")
+    compiled = pyframe.compile(outside, backend="eager")
+    assert compiled(a) == ("cpu", "cpu", "cpu")
+    with torch.device("meta"):
+        assert compiled(a) == outside(a) == ("meta", "meta", "cpu")
