@@ -85,6 +85,13 @@ def test_zeros_have_the_sign_of_eagers(dtype):
             assert torch.equal(out.signbit(), expected.signbit())
 
 
+@pytest.mark.parametrize("size", [5, 40000, 40003])
+def test_concatenated_rows_that_several_threads_compute(size):
+    """One loop over a row is split where the first part ends; OpenMP has to accept each of its parts."""
+    x = torch.rand(size)
+    check(lambda x: (x + 1, torch.cat([(x + 1).log(), (x + 1) * 3])), x)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_a_negative_zero_stays_negative_where_it_is_broadcast(dtype):
     def f(x, a):

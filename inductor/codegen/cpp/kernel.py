@@ -281,11 +281,12 @@ class Kernel(Emitter):
                           *self._iteration(accs, stores, "0", None), "}"]
             start = at
         else:
-            if self._parallel_inner and not accs and len(self.axes.inner) == 1:
-                lines.append(self._pragma())
+            parallel = self._parallel_inner and not accs and len(self.axes.inner) == 1
+            pragma = [self._pragma()] if parallel else []
             segments = [] if accs or isinstance(size, Size) else self._segments(var, size)
             if segments:
-                return lines + [line for lo, hi in segments for line in self._segment_loop(var, lo, hi, stores)]
+                return [line for part in segments for line in (*pragma, *self._segment_loop(var, *part, stores))]
+            lines += pragma
             whole = f"{hi} / W * W"
             lines += [f"for (int64_t {var} = 0; {var} < {whole}; {var} += W) {{",
                       *self._iteration(accs, stores, "0", None), "}"]
@@ -312,10 +313,11 @@ class Kernel(Emitter):
 
     def _segment_loop(self, var: str, lo: int, hi: int, stores: list[Store]) -> list[str]:
         self._segment = (lo, hi)
-        lines = [f"for (int64_t {var} = {lo}; {var} + W <= {hi}; {var} += W) {{",
+        whole = f"{lo} + {hi - lo} / W * W"  # OpenMP accepts only comparisons of the variable itself
+        lines = [f"for (int64_t {var} = {lo}; {var} < {whole}; {var} += W) {{",
                  *self._iteration({}, stores, "0", None), "}"]
         if (hi - lo) % LANES_AT_MOST:
-            lines += [f"if (({hi - lo}) % W) {{", f"const int64_t {var} = {lo} + ({hi - lo}) / W * W;",
+            lines += [f"if ({hi - lo} % W) {{", f"const int64_t {var} = {whole};",
                       *self._iteration({}, stores, "0", f"({hi} - {var})"), "}"]
         self._segment = None
         return lines
