@@ -80,10 +80,10 @@ def layer_norm_backward(
 def smooth_l1_loss_backward(
     grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int, beta: float
 ) -> torch.Tensor:
-    """The gradient of the loss, which is NaN where the difference is; torch's decomposition gives 0 there."""
-    if not grad.dtype == x.dtype == target.dtype:
-        return NotImplemented
-    wide = compute_dtype(x.dtype)
+    """The gradient of the loss, which is NaN where the difference is; torch's decomposition gives 0 there. Like ATen's
+    kernel, it computes in the dtype to which the tensors promote and returns the dtype of `x`; the fake kernel predicts
+    the former."""
+    wide = compute_dtype(torch.result_type(x, target))
     difference, scale = x.to(wide) - target.to(wide), grad.to(wide)
     if reduction == _MEAN:
         scale = scale * (1.0 / x.numel())

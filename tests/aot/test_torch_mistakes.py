@@ -1,5 +1,7 @@
 """Operators whose decomposition in torch computes something else than ATen."""
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -112,6 +114,19 @@ def test_gradient_of_linear_interpolation_with_sizes_that_vary():
         assert got.stride() == want.stride()
         g = torch.randn_like(want)
         torch.testing.assert_close(torch.autograd.grad(got, x, g), torch.autograd.grad(want, x, g))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("beta", [1.0, 0.0])
+def test_gradients_of_smooth_l1_loss_of_two_dtypes(reduction, beta):
+    """ATen's kernel returns the dtype of the argument; its fake kernel predicts the dtype to which both promote."""
+    for kinds in itertools.permutations((torch.float32, torch.float16, torch.bfloat16, torch.float64), 2):
+        x, y = (torch.linspace(-n, 3, 6, dtype=kind, requires_grad=True) for n, kind in enumerate(kinds))
+        want, got = (
+            torch.autograd.grad(run(x, y, reduction=reduction, beta=beta).sum(), [x, y])
+            for run in (F.smooth_l1_loss, pyframe.compile(F.smooth_l1_loss))
+        )
+        torch.testing.assert_close(got, want)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
