@@ -6,6 +6,7 @@ has to be split. Each path takes the artifact from the disk cache or has it gene
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,17 @@ from torch import fx
 from torch._guards import tracing
 
 from .aot.autograd import Captured, wrap
+from .aot.fake import fake_mode
 from .aot.functionalize import attributes_of, records_gradients, refuse_shared_writes
 from .aot.partition import partition
 from .aot.plain_memory import refuse_special
+from .aot.pruned_backward import PrunedBackwards, without_tangents
 from .aot.random import seeded
 from .aot.results import RecordedWrites
 from .aot.training_decompositions import training_decompositions
+from .aot.training_spec import TrainingSpec
 from .artifact import Artifact, TrainingArtifact, load, program_of, show_code, store
+from .autocast import DEVICES
 from .build import build, make_callable, make_half
 from .cache.file_store import content_key
 from .cache.graph_key import graph_key, half_key, training_key
@@ -31,8 +36,9 @@ from .dynamic.template import Template, spec_at, training_spec_at
 from .errors import PASSED
 from .fallback import check_expected, fall_back
 from .fx_utils.places import label_of, reason_of
-from .generate import generate, generate_half, generate_sizes, generate_training
+from .generate import generate, generate_half, generate_sizes, generate_training, trace_training
 from .graph_split import cut_after, cut_at_writes, needs_split, split_graph
+from .log.stages import show
 from .options import CompileOptions
 from .passes import without_known_masks
 from .process.compile_lock import compile_lock
@@ -296,7 +302,48 @@ def _compile_training(
     built = zip(halves, _half_labels(gm), strict=True)
     recording = _recording(options, report)
     forward, backward = (make_half(half.spec, build(half, report), label, recording) for half, label in built)
-    return wrap(captured, artifact.spec, forward, backward, functools.partial(cut_after, gm, compile_piece))
+    in_pieces = functools.partial(cut_after, gm, compile_piece)
+    pruned = _pruned(captured, inputs, artifact.spec, options)
+    return wrap(captured, artifact.spec, forward, backward, in_pieces, pruned)
+
+
+def _pruned(
+    captured: Captured, inputs: Sequence[Any], spec: TrainingSpec, options: CompileOptions
+) -> PrunedBackwards | None:
+    """Backwards for certain undefined gradients, compiled when they are needed; None if they never are. For them, the
+    graph is traced again on fake copies of the inputs, so that no input has to stay alive."""
+    if not spec.zeros_may_differ:
+        return None
+    with stub_torch_compiler:
+        mode = fake_mode()
+        fakes = [mode.from_tensor(x, static_shapes=True) for x in inputs]
+    casts = [(kind, torch.get_autocast_dtype(kind)) for kind in DEVICES if torch.is_autocast_enabled(kind)]
+
+    def make(absent: int) -> Callable[..., Any] | None:
+        report = CompileReport()
+        with compile_lock, tracing(None), contextlib.ExitStack() as modes:
+            for kind, dtype in casts:
+                modes.enter_context(torch.autocast(kind, dtype))
+            try:
+                return restored_on_error(lambda: compiled(absent, report))
+            except PASSED:
+                raise
+            except Exception as error:
+                check_expected(error)
+                reason = reason_of(error)
+                show("fallbacks", lambda: f"no backward for some results: {reason}")
+                return None
+
+    def compiled(absent: int, report: CompileReport) -> Callable[..., Any] | None:
+        tensors = captured.attributes, captured.names
+        joint, halves, again = trace_training(captured.gm, fakes, report, tensors=tensors)
+        if again.fingerprint != spec.fingerprint:  # torch's settings have changed since
+            return None
+        if not without_tangents(halves.backward, len(joint.tangents), absent, joint.own):
+            return None
+        return _compile_half(halves.backward, options, report, release=True)
+
+    return PrunedBackwards(make)
 
 
 def _half_labels(gm: fx.GraphModule) -> list[str]:

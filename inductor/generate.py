@@ -3,21 +3,22 @@ finally an artifact, which holds a plan and the source of its kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
 from .aot.decompositions import decompositions
 from .aot.functionalize import to_aten
-from .aot.joint import to_joint
-from .aot.partition import partition
+from .aot.joint import JointGraph, to_joint
+from .aot.partition import Halves, partition
 from .aot.random import seeded
 from .aot.training_decompositions import training_decompositions
-from .aot.training_spec import describe
+from .aot.training_spec import TrainingSpec, describe
 from .artifact import Artifact, TrainingArtifact, show_code
 from .build import build_kernels
 from .codegen import Source, codegen
@@ -71,14 +72,7 @@ def generate_training(
     options: CompileOptions = DEFAULT,
 ) -> TrainingArtifact:
     """The artifact of a graph and its gradients. `sized`: the symbols of its sizes; None for the sizes of `inputs`."""
-    with stub_torch_compiler, report.phase("joint"):
-        joint = to_joint(gm, inputs, training_decompositions(), sized.fakes if sized else None)
-    with stub_torch_compiler, report.phase("passes"):
-        seeded(joint.graph)
-        run_joint_passes(joint.graph)
-    with stub_torch_compiler, report.phase("partition"):
-        halves = partition(joint)
-        spec = describe(joint, halves)
+    joint, halves, spec = trace_training(gm, inputs, report, sized)
     forward = generate_half(halves.forward, report, sized, uncounted=joint.uncounted, options=options)
     pool, processes = ThreadPoolExecutor(1), Processes()
     try:  # the forward's kernels are built while the backward's code is generated
@@ -94,6 +88,21 @@ def generate_training(
     if sized is None:
         return TrainingArtifact(spec, forward, backward)
     return TrainingArtifact(sized.data(spec), forward, backward, sized.symbols.program())
+
+
+def trace_training(
+    gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, sized: Sized | None = None,
+    tensors: tuple[tuple[torch.Tensor, ...], Mapping[str, int]] | None = None,
+) -> tuple[JointGraph, Halves, TrainingSpec]:
+    """The joint graph of a graph, its partition, and their description. `tensors`: as for `to_joint`."""
+    with stub_torch_compiler, report.phase("joint"):
+        joint = to_joint(gm, inputs, training_decompositions(), sized.fakes if sized else None, tensors)
+    with stub_torch_compiler, report.phase("passes"):
+        seeded(joint.graph)
+        run_joint_passes(joint.graph)
+    with stub_torch_compiler, report.phase("partition"):
+        halves = partition(joint)
+        return joint, halves, describe(joint, halves)
 
 
 def generate_half(

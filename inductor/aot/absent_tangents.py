@@ -61,14 +61,20 @@ def products_with_data(reached: dict[fx.Node, int]) -> tuple[int, ...]:
     return _smallest(found)
 
 
-def not_zero_at_zero(reached: dict[fx.Node, int]) -> tuple[int, ...]:
+def not_zero_at_zero(reached: dict[fx.Node, int], own: Sequence[int]) -> tuple[int, ...]:
     """Sets of tangents: if none of one of them is given, a backward that the program itself defines is not run in
-    eager, while the compiled backward may add something else than zeros for it."""
+    eager, while the compiled backward may add something else than zeros for it. `own`: as in JointGraph."""
     found: set[int] = set()
     for node, bits in reached.items():
-        if bits and OWN_BACKWARD in (node.meta.get("custom") or ()) and not _zero_at_zero(node, reached):
-            found.add(bits)
+        owner = owner_of(node)
+        if owner is not None and not (bits and _zero_at_zero(node, reached)):
+            found.add(own[owner])
     return _smallest(found)
+
+
+def owner_of(node: fx.Node) -> int | None:
+    """The number of the program's `autograd.Function` whose backward computes a value; None if there is none."""
+    return (node.meta.get("custom") or {}).get(OWN_BACKWARD)
 
 
 def absent(sets: Iterable[int], tangents: Sequence[Any]) -> bool:

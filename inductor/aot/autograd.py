@@ -23,6 +23,7 @@ from .input_fallback import Refused
 from .joint import module_tensors, to_joint
 from .nested import Maker, Nested
 from .partition import partition
+from .pruned_backward import PrunedBackwards
 from .rerun import Rerun, added
 from .result_groups import GradientsOf, function_apply, groups_of, per_group
 from .results import Computed, Constant, Input, Result, View
@@ -75,19 +76,20 @@ class Captured:
 
 def wrap(
     captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Compiled,
-    in_pieces: InPieces | None = None,
+    in_pieces: InPieces | None = None, pruned: PrunedBackwards | None = None,
 ) -> Callable[..., Any]:
     """Build the run-time part of `compile_training`: what happens at each call around the two compiled graphs.
 
     `forward` may raise Refused. `in_pieces(results, count)` compiles the graph, which has `count` flat results, in
-    pieces that end at the results with these numbers; it returns None if it cannot.
+    pieces that end at the results with these numbers; it returns None if it cannot. `pruned`: backwards for passes that
+    reach only some results, where the graph cannot run again; None: there are none.
     """
     gm, attributes = captured.gm, captured.attributes
     if is_autocast_enabled():
         forward = without_autocast(forward)
     if spec.tangents:
         rerun = Rerun(gm, captured.names, spec, captured.count)
-        forward_of, gradients_of = _forward_of(spec, forward, rerun), _gradients_of(spec, backward, rerun)
+        forward_of, gradients_of = _forward_of(spec, forward, rerun), _gradients_of(spec, backward, rerun, pruned)
         apply = _one_node(forward_of, gradients_of, spec)
         # results require a gradient even if every gradient is undefined, such as that of count_nonzero
         places = {gradient.place for gradient in spec.gradients} or captured.tracked
@@ -284,7 +286,9 @@ def _forward_of(spec: TrainingSpec, forward: Compiled, rerun: Rerun) -> Callable
     return save
 
 
-def _gradients_of(spec: TrainingSpec, backward: Compiled, rerun: Rerun) -> GradientsOf:
+def _gradients_of(
+    spec: TrainingSpec, backward: Compiled, rerun: Rerun, pruned: PrunedBackwards | None
+) -> GradientsOf:
     """The backward of the graph's autograd node, see GradientsOf."""
     gradients, conflicts = _Gradients(spec, backward), spec.conflicts
     saves = bool(spec.saved.inputs or spec.saved.returned or spec.saved.kept)
@@ -298,6 +302,14 @@ def _gradients_of(spec: TrainingSpec, backward: Compiled, rerun: Rerun) -> Gradi
             ctx.freed = earlier.union(given)
         return bool(earlier) and all(earlier.isdisjoint(conflicts[k]) for k in given)
 
+    def without_absent(ctx: Any, tangents: Sequence[torch.Tensor | None]) -> _Gradients | None:
+        """A backward that does not compute with zeros in the place of undefined gradients; None if zeros do no harm, if
+        the graph can run again instead, or if there is no such backward."""
+        if pruned is None or not absent((*spec.not_zero, *spec.products), tangents) or rerun.can_run(ctx):
+            return None
+        compiled = pruned(tangents)
+        return None if compiled is None else _Gradients(spec, compiled)
+
     def found(ctx: Any, tangents: Sequence[torch.Tensor | None], last: bool) -> tuple[torch.Tensor | None, ...]:
         unneeded = bool(conflicts) and freed_but_unneeded(ctx, tangents, last)
         if torch.is_grad_enabled() or not _PLAIN.issuperset(map(type, tangents)):
@@ -305,7 +317,8 @@ def _gradients_of(spec: TrainingSpec, backward: Compiled, rerun: Rerun) -> Gradi
         if any(x is not None and x.layout is not _STRIDED for x in tangents) and rerun.can_run(ctx):
             return rerun(ctx, tangents)  # the gradients of inputs may be sparse, too
         partial = rerun.partial and any(x is None for x in tangents)
-        if partial and absent(spec.not_zero, tangents):
+        exact = without_absent(ctx, tangents) if partial else None
+        if exact is None and partial and absent(spec.not_zero, tangents):
             what = "a backward of some results, where an autograd.Function belongs to the others,"
             return rerun(ctx, tangents, what=what)
         try:
@@ -321,12 +334,12 @@ def _gradients_of(spec: TrainingSpec, backward: Compiled, rerun: Rerun) -> Gradi
         if last:
             ctx.maybe_clear_saved_tensors()  # frees each saved tensor after its last use, unless the graph is retained
         try:
-            computed = gradients(given, tangents)
+            computed = (exact or gradients)(given, tangents)
         except RuntimeError:
             if any(x is not None and _is_batched(x) for x in tangents):  # the compiled backward cannot take these
                 return rerun(ctx, tangents, check=False)
             raise
-        if partial and absent(spec.products, tangents) and any_nan(computed):
+        if exact is None and partial and absent(spec.products, tangents) and any_nan(computed):
             return rerun.without_zeros(ctx, tangents, computed)
         return computed
 

@@ -54,6 +54,7 @@ class JointGraph:
     `reaching[i]`: the numbers of the tangents whose results autograd connects to input i, even where its gradient is
     zero whatever they are, as that of `sgn`; empty if there is only one tangent.
     `products`, `not_zero`: sets of tangents, see `products_with_data` and `not_zero_at_zero` of `absent_tangents`.
+    `own`: for each `autograd.Function` of the program in the graph, the set of tangents that its backward depends on.
     `conjugated`: inputs for which the graph returns the conjugate of the gradient; in eager its conj bit is set.
     `permanent`: which inputs and attributes stay alive anyway: parameters and tensors of the module.
     `names`: maps each name of a module tensor to its position in (*inputs, *attributes).
@@ -75,6 +76,7 @@ class JointGraph:
     reaching: tuple[tuple[int, ...], ...] = ()
     products: tuple[int, ...] = ()
     not_zero: tuple[int, ...] = ()
+    own: tuple[int, ...] = ()
 
 
 def to_joint(
@@ -82,17 +84,19 @@ def to_joint(
     inputs: Sequence[Any],
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     known: Sequence[Any] | None = None,
+    tensors: tuple[tuple[torch.Tensor, ...], Mapping[str, int]] | None = None,
 ) -> JointGraph:
     """Trace `gm` and its gradients on fake copies of `inputs`, which stay unchanged.
 
     `known`: the fake copies, with symbols for varying sizes and for ints. Numbers are then not graph nodes but symbols
     in arguments and results, which forward and backward both know. Random operators are not decomposed, so that they
-    draw eager's numbers. NotFunctional if the graph cannot be compiled, for example because eager raises an error;
+    draw eager's numbers. `tensors`: what `module_tensors` returned for the original inputs, if `inputs` are fake copies
+    of them. NotFunctional if the graph cannot be compiled, for example because eager raises an error;
     RecordedWrites says where the graph has to be split.
     """
     if known is None and not all(isinstance(x, torch.Tensor) for x in inputs):
         raise NotFunctional("an input is not a tensor")
-    attributes, names = module_tensors(gm, inputs)
+    attributes, names = tensors or module_tensors(gm, inputs)
     given = (*(known or inputs), *attributes)
     mode = next((x.fake_mode for x in given if isinstance(x, FakeTensor)), None) or fake_mode()
     primals = (*inputs, *attributes)
@@ -141,18 +145,19 @@ def to_joint(
         finals.uncounted,
         trace.conflicts,
         trace.reaching,
-        *_where_absent(graph, tangents, trace.own_backward),
+        *_where_absent(graph, tangents, trace.own),
+        trace.own,
     )
 
 
 def _where_absent(
-    graph: torch.fx.GraphModule, tangents: Sequence[torch.fx.Node], own_backward: bool
+    graph: torch.fx.GraphModule, tangents: Sequence[torch.fx.Node], own: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """`products` and `not_zero` of JointGraph."""
     if len(tangents) <= 1:
         return (), ()
     reached = reached_by(graph.graph, tangents)
-    return products_with_data(reached), not_zero_at_zero(reached) if own_backward else ()
+    return products_with_data(reached), not_zero_at_zero(reached, own)
 
 
 def _refuse_sparse(gm: torch.fx.GraphModule) -> None:
@@ -302,7 +307,7 @@ class _Trace:
     nested: tuple[Level, ...]
     conflicts: tuple[tuple[int, ...], ...] = ()
     reaching: tuple[tuple[int, ...], ...] = ()
-    own_backward: bool = False
+    own: tuple[int, ...] = ()
     returned: list[InputState]
 
     def __init__(
@@ -359,7 +364,7 @@ class _Trace:
         return [returned, [unwrapped(x) for _, x in finals.written], gradients, [unwrapped(x) for x in tangents]]
 
     def _relations(self, finals: ForwardOutputs, values: Sequence[Any], primals: Sequence[Any]) -> AutogradGraph:
-        """The autograd graph of the differentiable results; sets `nested`, `conflicts` and `own_backward`. Empty if
+        """The autograd graph of the differentiable results; sets `nested`, `conflicts` and `own`. Empty if
         there is nothing to find: no two results."""
         self.nested = ()
         given = {x.grad_fn for x in primals if isinstance(x, torch.Tensor)}
@@ -371,7 +376,7 @@ class _Trace:
         self.nested = tuple(levels(history, _sources(finals, values)))
         if finals.differentiable > 1:
             self.conflicts = conflicts(history, given)
-            self.own_backward = history.mark_own(given)
+            self.own = history.mark_own(given)
             history.watch_undefined()
         return history
 

@@ -13,7 +13,7 @@ new Python objects.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ import torch
 import torch.fx.traceback
 
 Edge = tuple[Any, int]  # an autograd node, and the number of one of its outputs
-OWN_BACKWARD = "own_backward"  # key in a node's meta["custom"]: an `autograd.Function` of the program computes it
+OWN_BACKWARD = "own_backward"  # key in a node's meta["custom"]: number of the `autograd.Function` that computes it
 
 
 @dataclass(frozen=True)
@@ -72,19 +72,37 @@ class AutogradGraph:
             if edges:
                 node.register_hook(_undefined_edges(self.undefined, node))
 
-    def mark_own(self, outside: set[Any]) -> bool:
-        """Whether a node that is not in `outside` belongs to an `autograd.Function` written in Python. What these nodes
-        compute in the backward pass that follows is marked with OWN_BACKWARD."""
+    def mark_own(self, outside: set[Any]) -> tuple[int, ...]:
+        """For each node that is not in `outside` and belongs to an `autograd.Function` written in Python, the numbers
+        of the roots that are computed from it, as a bit set. What these nodes compute in the backward pass that follows
+        is marked with OWN_BACKWARD and the node's number."""
         python = torch.autograd.function.BackwardCFunction
         own = [node for node in self.edges if isinstance(node, python) and node not in outside]
-        for node in own:
-            node.register_prehook(_start_of_own)
+        if not own:
+            return ()
+        for number, node in enumerate(own):
+            node.register_prehook(_start_of_own(number))
             node.register_hook(_end_of_own)
-        return bool(own)
+        above = self.roots_above()
+        return tuple(above[node] for node in own)
+
+    def roots_above(self) -> dict[Any, int]:
+        """For each node, the numbers of the roots that are computed from it, as a bit set."""
+        above = dict.fromkeys(self.edges, 0)
+        for k, root in enumerate(self.roots):
+            above[root] |= 1 << k
+        for node, edges in reversed(self.edges.items()):
+            for edge in edges:
+                if edge is not None:
+                    above[edge[0]] |= above[node]
+        return above
 
 
-def _start_of_own(_: Any) -> None:
-    torch.fx.traceback.current_meta["custom"] = {OWN_BACKWARD: True}  # make_fx copies it to each node
+def _start_of_own(number: int) -> Callable[[Any], None]:
+    def hook(_: Any) -> None:
+        torch.fx.traceback.current_meta["custom"] = {OWN_BACKWARD: number}  # make_fx copies it to each node
+
+    return hook
 
 
 def _end_of_own(*_: Any) -> None:

@@ -76,7 +76,7 @@ class Rerun:
         self.users, self.first_returned = spec.saved.users, len(spec.saved.inputs)
         # a returned tensor that was saved and then written may be one that the backward pass does not need
         self.separable = any(len(users) < len(spec.tangents) for users in self.users)
-        self.partial = bool(spec.products or spec.not_zero)  # None and zeros differ for some tangents
+        self.partial = spec.zeros_may_differ
         # autograd watches saved tensors for writes, but does not say which one was written
         self.counts_freed = bool(spec.conflicts)
         every = self.separable or self.counts_freed

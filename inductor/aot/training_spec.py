@@ -20,6 +20,7 @@ from .joint import JointGraph
 from .levels import Level
 from .memory import ancestors, is_random, viewed
 from .partition import Halves, Saved
+from .pruned_backward import fingerprint
 from .random import draws_in_kernels
 from .results import Result
 
@@ -69,7 +70,8 @@ class TrainingSpec:
     """Primals are the inputs, followed by the module's tensors. For a graph with symbolic sizes, sizes are `Size`s.
 
     `results`, `structure`, `writes`, `origins`, `nested`, `uncounted`, `conflicts`, `products`, `not_zero`: as in
-    JointGraph. `views`: the returned tensors that are views in the forward graph.
+    JointGraph. `views`: the returned tensors that are views in the forward graph. `fingerprint`: of forward and
+    backward before they are lowered; empty unless `zeros_may_differ`.
     """
 
     primals: int
@@ -87,6 +89,13 @@ class TrainingSpec:
     conflicts: tuple[tuple[int, ...], ...] = ()
     products: tuple[int, ...] = ()
     not_zero: tuple[int, ...] = ()
+    fingerprint: str = ""
+
+
+    @property
+    def zeros_may_differ(self) -> bool:
+        """Whether zeros in the place of undefined gradients of some results may give other gradients."""
+        return bool(self.products or self.not_zero)
 
 
 def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
@@ -117,6 +126,7 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
         joint.conflicts,
         joint.products,
         joint.not_zero,
+        fingerprint(halves.forward.graph, halves.backward.graph) if joint.products or joint.not_zero else "",
     )
 
 

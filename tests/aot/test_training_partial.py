@@ -25,6 +25,26 @@ class _PlusOne(torch.autograd.Function):
         return gradient + 1
 
 
+class _Ones(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.ones(gradient.shape)
+
+
+class _Two(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return x * 2, y * 3
+
+    @staticmethod
+    def backward(ctx, first, second):
+        return first * 2, (second + 1) * 3
+
+
 class _NoGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -47,6 +67,14 @@ def _own_backward(x):
     return _PlusOne.apply(x), x * 2
 
 
+def _constant_backward(x):
+    return _Ones.apply(x), x * 2
+
+
+def _two_results_of_one_function(x):
+    return *_Two.apply(x, x.exp()), x * 2
+
+
 def _no_gradient(x):
     return _NoGradient.apply(x), x * 2
 
@@ -56,7 +84,10 @@ def _shared(x):
     return y.log(), y * 2, (y @ y).sgn()
 
 
-@pytest.mark.parametrize("fn", [_infinite_derivatives, _zero_derivatives, _own_backward, _no_gradient, _shared])
+@pytest.mark.parametrize("fn", [
+    _infinite_derivatives, _zero_derivatives, _own_backward, _constant_backward, _two_results_of_one_function,
+    _no_gradient, _shared,
+])  # fmt: skip
 def test_gradients_of_each_choice_of_results(fn):
     def gradients(run):
         count = len(run(torch.ones(3)))
@@ -67,6 +98,42 @@ def test_gradients_of_each_choice_of_results(fn):
             yield chosen, None if x.grad is None else [f"{n:.5f}" for n in (x.grad + 0).tolist()]
 
     assert list(gradients(pyframe.compile(fn))) == list(gradients(fn))
+
+
+def _logarithm(x):
+    y = x + 1
+    return y.log(), y * 2, y.sqrt().reshape(-1, 2)
+
+
+def _own(x):
+    y = x + 1
+    return _PlusOne.apply(y), _Ones.apply(y), y * 2, torch.cat([y.log(), y * 3])
+
+
+def _pieces(x):
+    a, b = ((x + 1) * 2).chunk(2)
+    return a.log(), b * 2, (a * b).sum(), (x + 1).sqrt().sum() - b
+
+
+@pytest.mark.filterwarnings("error:inductor. a backward of some results")
+@pytest.mark.parametrize("fn", [_logarithm, _own, _pieces])
+def test_gradients_where_the_input_is_freed(fn):
+    """The input is larger than what the graph keeps alive, so the graph cannot run again."""
+    size = 1 << 15
+
+    def gradients(run):
+        count = len(fn(torch.ones(size)))
+        for chosen in itertools.chain.from_iterable(itertools.combinations(range(count), n + 1) for n in range(count)):
+            leaf = torch.full((size,), -1.0)
+            leaf[:2] = torch.tensor([3.0, 1.0])
+            results = run(leaf.requires_grad_() * 1)
+            torch.autograd.backward([results[i].sum() for i in chosen], retain_graph=True)
+            first = leaf.grad.clone()
+            torch.autograd.backward([results[i].sum() for i in chosen])
+            yield first, leaf.grad
+
+    for got, want in zip(gradients(pyframe.compile(fn)), gradients(fn), strict=True):
+        torch.testing.assert_close(got, want, equal_nan=True)
 
 
 def test_nothing_runs_again_where_zeros_are_finite(recwarn):
