@@ -3,12 +3,17 @@ state as before and that the next call is right.
 
     python -m tools.fault_injection                     # a sample of the points of each kind
     python -m tools.fault_injection --all               # every point
+    python -m tools.fault_injection --all --kind exit --kind lock --keep --out benchmarks/results
     python -m tools.fault_injection --program training --stage first --kind interrupt --at 1234
 
 `points.KINDS` lists the kinds of points. `alloc` makes one allocation of CPython fail (needs `_testcapi`). `signal`
 sends Ctrl-C after a number of milliseconds of processor time, wherever the program then is, including torch's code.
 Stages: the first call in a process that uses no cached graph, so the whole compiler runs; a first call in a process
 that has compiled before and finds the graph in the cache; and a later call of the compiled function.
+
+A program, a stage and a kind together are a part. The report says for each part how many points it has and whether a
+fault was raised at every one of them or only at a sample. OUT is written after each part; `--keep` leaves the results
+there of parts that are not run.
 """
 
 from __future__ import annotations
@@ -25,7 +30,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -91,62 +98,114 @@ def allocations(stage: str, samples: int, rng: random.Random, every: bool) -> li
     return sorted({int(most ** rng.random()) for _ in range(samples)})
 
 
-def run_kind(
-    program: str, stage: str, kind: str, args: argparse.Namespace, scratch: str, seconds: float
-) -> list[dict[str, Any]]:
-    """All faults of one kind in one program at one stage; none is started `seconds` after the points were counted."""
-    if kind == "alloc" and importlib.util.find_spec("_testcapi") is None:
-        return []
-    rng = random.Random(f"{args.seed} {program} {stage} {kind}")
-    worker = Worker(program, stage, scratch, args.jobs == 1)
-    answers: list[dict[str, Any]] = []
-    names = {"program": program, "stage": stage}
+@dataclass
+class Part:
+    """The faults of one kind in one program at one stage. `points`: how many there are, None if they were not counted.
+    `answers`: the worker's answer to each fault."""
+
+    program: str
+    stage: str
+    kind: str
+    points: int | None = None
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.program, self.stage, self.kind
+
+    @property
+    def tested(self) -> str:
+        """How many of the points were tested: every one, or a sample of so many."""
+        reached = {answer["at"] for answer in self.answers if answer["at"] > 0}
+        if self.points == 0:
+            return "none exist"
+        return "every one" if len(reached) == self.points else f"sample of {len(reached)}"
+
+    @property
+    def wrong(self) -> list[dict[str, Any]]:
+        """The answers that report something wrong."""
+        return [answer for answer in self.answers if answer["wrong"]]
+
+
+def run_part(part: Part, args: argparse.Namespace, scratch: str, seconds: float) -> Part:
+    """Fills in `part`; no fault is started `seconds` after the points were counted."""
+    if part.kind == "alloc" and importlib.util.find_spec("_testcapi") is None:
+        return part
+    rng = random.Random(f"{args.seed} {part.program} {part.stage} {part.kind}")
+    worker = Worker(part.program, part.stage, scratch, args.jobs == 1)
     try:
-        points = 0
-        if kind == "alloc":
-            numbers = allocations(stage, args.samples, rng, args.all)
+        if part.kind == "alloc":
+            numbers = allocations(part.stage, args.samples, rng, args.all)
         else:
-            counted = worker.run(kind, 0)
-            points = counted.get("points", 0)
-            numbers = chosen(points, args.samples, rng, args.all)
-            if counted.get("wrong"):
-                answers.append({**names, "points": 0, **counted})
+            counted = worker.run(part.kind, 0)
+            part.points = counted.get("points")
+            numbers = chosen(part.points or 0, args.samples, rng, args.all)
+            part.answers += [counted] if counted.get("wrong") else []
         rng.shuffle(numbers)
         until = time.monotonic() + seconds
         for at in [args.at] if args.at else numbers:
             if time.monotonic() > until or worker.process.poll() is not None:
                 break
-            answers.append({**names, "points": points, **worker.run(kind, at)})
-            for reason in answers[-1]["wrong"]:
-                print(f"{program} {stage} {kind} {at}: {answers[-1].get('where')}: {reason}", flush=True)
-        print(f"{program} {stage} {kind}: {len(answers)} of {points or '?'} points", flush=True)
+            part.answers.append(worker.run(part.kind, at))
+            for reason in part.answers[-1]["wrong"]:
+                print(*part.key, f"{at}: {part.answers[-1].get('where')}: {reason}", flush=True)
+        print(*part.key, f"of {'?' if part.points is None else part.points} points: {part.tested}", flush=True)
     finally:
         worker.close()
-    return answers
+    return part
 
 
-def table(answers: list[dict[str, Any]]) -> str:
-    """The outcomes, a line for each program, stage and kind."""
-    rows: dict[tuple[str, str, str], list[dict[str, Any]]] = collections.defaultdict(list)
-    for answer in answers:
-        rows[answer["program"], answer["stage"], answer["kind"]].append(answer)
-    head = f"{'program':<11}{'stage':<8}{'kind':<11}{'points':>8}{'run':>6}{'raised':>8}{'result':>8}{'wrong':>7}"
+def table(parts: Sequence[Part]) -> str:
+    """The outcomes, a line for each part."""
+    head = f"{'program':<11}{'stage':<8}{'kind':<11}{'points':>8}  {'tested':<16}{'raised':>8}{'result':>8}{'wrong':>7}"
     lines = [head, "-" * len(head)]
-    for (program, stage, kind), found in rows.items():
-        ended = collections.Counter(x.get("ended", "wrong") for x in found)
+    for part in parts:
+        ended = collections.Counter(x.get("ended", "wrong") for x in part.answers)
         result = ended.pop("result", 0)
         ended.pop("not reached", 0)
-        wrong = sum(bool(x["wrong"]) for x in found)
-        points = found[0]["points"] or "?"
-        raised = sum(ended.values())
-        lines.append(f"{program:<11}{stage:<8}{kind:<11}{points:>8}{len(found):>6}{raised:>8}{result:>8}{wrong:>7}")
-    total = sum(bool(x["wrong"]) for x in answers)
-    lines += ["", f"{len(answers)} faults, {total} after which something was wrong"]
-    for answer in answers:
-        for reason in answer["wrong"]:
-            name = " ".join(str(answer.get(key)) for key in ("program", "stage", "kind", "at", "where"))
-            lines.append(f"  {name}: {reason.splitlines()[0][:160]}")
+        points = "?" if part.points is None else part.points
+        lines.append(
+            f"{part.program:<11}{part.stage:<8}{part.kind:<11}{points:>8}  {part.tested:<16}{sum(ended.values()):>8}"
+            f"{result:>8}{len(part.wrong):>7}"
+        )
+    total, wrong = sum(len(part.answers) for part in parts), sum(len(part.wrong) for part in parts)
+    every = sum(not part.tested.startswith("sample") for part in parts)
+    lines += ["", f"{total} faults, {wrong} after which something was wrong"]
+    lines += [f"{every} of {len(parts)} parts (program, stage, kind) were tested at every point"]
+    for part in parts:
+        for answer in part.wrong:
+            name = " ".join(str(each) for each in (*part.key, answer.get("at"), answer.get("where")))
+            lines += [f"  {name}: {reason.splitlines()[0][:160]}" for reason in answer["wrong"]]
     return "\n".join(lines) + "\n"
+
+
+class Results:
+    """The parts that have results, and the files in `folder` (if there is one) that list them."""
+
+    def __init__(self, folder: Path | None, keep: bool) -> None:
+        self.folder, self.parts = folder, dict[tuple[str, str, str], Part]()
+        if folder and keep and (folder / "fault_injection.json").exists():
+            for fields in json.loads((folder / "fault_injection.json").read_text()):
+                self.parts[fields["program"], fields["stage"], fields["kind"]] = Part(**fields)
+
+    def add(self, part: Part) -> None:
+        """Replaces an earlier result of the same part, and writes the files."""
+        self.parts[part.key] = part
+        if self.folder:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / "fault_injection.txt").write_text(self.table())
+            parts = ",\n".join(json.dumps(asdict(each)) for each in self.sorted())
+            (self.folder / "fault_injection.json").write_text(f"[\n{parts}\n]\n")
+
+    def sorted(self) -> list[Part]:
+        """By program, stage and kind, in the order of the options."""
+        return sorted(
+            self.parts.values(), key=lambda x: (PROGRAMS.index(x.program), STAGES.index(x.stage), KINDS.index(x.kind))
+        )
+
+    def table(self) -> str:
+        """See the function `table`."""
+        return table(self.sorted())
 
 
 def main() -> int:
@@ -162,19 +221,19 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="time for all, shared by stages")
     parser.add_argument("--out", type=Path, help="folder for fault_injection.txt and .json")
+    parser.add_argument("--keep", action="store_true", help="keep the results in OUT of parts that are not run now")
     args = parser.parse_args()
+    results = Results(args.out, args.keep)
     with tempfile.TemporaryDirectory(prefix="faults-") as scratch, ThreadPoolExecutor(args.jobs) as pool:
-        parts = list(itertools.product(args.program or PROGRAMS, args.stage or STAGES, args.kind or KINDS))
-        share = args.seconds * args.jobs / sum(_WEIGHTS[stage] for _, stage, _ in parts)
-        found = pool.map(lambda part: run_kind(*part, args, scratch, share * _WEIGHTS[part[1]]), parts)
-        answers = [answer for part in found for answer in part]
-    text = table(answers)
-    print(text, end="")
-    if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / "fault_injection.txt").write_text(text)
-        (args.out / "fault_injection.json").write_text(json.dumps(answers, indent=0) + "\n")
-    return int(any(answer["wrong"] for answer in answers))
+        parts = [
+            Part(*names)
+            for names in itertools.product(args.program or PROGRAMS, args.stage or STAGES, args.kind or KINDS)
+        ]
+        share = args.seconds * args.jobs / sum(_WEIGHTS[part.stage] for part in parts)
+        for part in pool.map(lambda part: run_part(part, args, scratch, share * _WEIGHTS[part.stage]), parts):
+            results.add(part)
+    print(results.table(), end="")
+    return int(any(part.wrong for part in parts))
 
 
 if __name__ == "__main__":
