@@ -37,7 +37,10 @@ def memory_of(x: torch.Tensor) -> int:
 
 
 def elements_overlap(x: torch.Tensor) -> bool:
-    """Whether elements of `x` may share memory, as in an expanded tensor. Of symbolic strides, only 0 counts."""
+    """Whether elements of `x` may share memory, as in an expanded tensor. Of symbolic strides, only 0 counts. Without
+    elements, none do, whatever the strides: torch gives empty results strides of 0."""
+    if any(type(n) is int and n == 0 for n in x.shape):
+        return False
     dims = sorted((s, n) for s, n in zip(x.stride(), x.shape) if type(s) is int and type(n) is int and n != 1)
     if any(type(s) is int and s == 0 and (type(n) is not int or n > 1) for s, n in zip(x.stride(), x.shape)):
         return True

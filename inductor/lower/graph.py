@@ -480,7 +480,7 @@ class GraphLowering:
         dense = dense_order(val.shape, stride) is not None
         if not dense and not isinstance(val, torch.Tensor):  # a SizedTensor's elements may overlap for some sizes
             raise Unsupported("the memory layout of a result has gaps")
-        if dense or elements_overlap(val):
+        if dense or not val.numel() or elements_overlap(val):
             return store(self, value, stride)
         layout = Layout(value.device, value.dtype, tuple(value.size), stride)
         order = _outermost_first(layout)

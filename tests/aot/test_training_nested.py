@@ -152,3 +152,18 @@ def test_writes_of_the_program():
         h.mul_(5)
         (u + h).sum().backward()
         assert x.grad.tolist() == [16.0] * 3
+
+
+def test_a_write_of_no_elements():
+    """An empty result may have strides of 0; the backward, which runs the graph once more, accepts the write."""
+    def fn(x, index):
+        h = x / 3
+        h.index_fill_(2, index, 0)
+        return h, h.float_power(2)
+
+    index = torch.tensor([0, 1])
+    for run in (fn, pyframe.compile(fn)):
+        x = torch.empty(1, 2, 0).permute(2, 0, 1).requires_grad_()
+        results = run(x, index)
+        (gradient,) = torch.autograd.grad(results, [x], [torch.ones_like(y) for y in results])
+        assert gradient.shape == (0, 1, 2)
