@@ -40,13 +40,14 @@ _captures: dict[object, int] = {}  # the captures in progress, nested ones too, 
 def with_filter(capture: Callable[[], T]) -> T:
     """Run `capture()`, in which `with quiet` has an effect. The filter is on torch's logger from the beginning of the
     first to the end of the last of the captures that overlap, in whichever threads they are."""
-    key = object()
+    key, depth = object(), quiet.depth
     try:
         with compile_lock:
             _captures[key] = threading.get_ident()
             _LOGGER.addFilter(quiet)
         return capture()
     finally:
+        quiet.depth = depth  # an exception at the start of `__exit__` leaves it too large
         try:
             _end(key)
         except BaseException:  # Ctrl-C: repeated from the start, which has the same result

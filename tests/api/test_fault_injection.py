@@ -13,6 +13,7 @@ import torch
 import pyframe
 from inductor.process.import_stubs import ModuleStub, stub_torch_compiler
 from inductor.process.thread_state import restored_on_error
+from pyframe.emit.fake_tensor_logs import quiet, with_filter
 
 ROOT = Path(__file__).resolve().parents[2]
 from tools.fault_injection.worker import _without_memory  # noqa: E402
@@ -106,3 +107,15 @@ def test_no_memory_for_an_attribute_of_a_class():
         _, error = _without_memory(0, names["store"])
         ended.add(type(error))
     assert MemoryError in ended and ended <= {MemoryError, type(None)}
+
+
+def test_an_exception_that_leaves_the_log_filter_entered():
+    """The exit of `quiet` may itself be interrupted; the end of the capture leaves it."""
+
+    def capture():
+        quiet.__enter__()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        with_filter(capture)
+    assert quiet.depth == 0

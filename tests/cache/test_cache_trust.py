@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 import inductor
+import inductor.build
 from inductor.artifact import Artifact
 from inductor.cache import graph_store, private
 from inductor.cache.file_store import Cache, content_key
