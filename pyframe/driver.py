@@ -73,6 +73,20 @@ class Capture:
     skipped: str | None = None  # why the frame runs eagerly
 
 
+_recorded: list[Capture] | None = None  # where compilers created from now on list their captures, if anywhere
+
+
+@contextlib.contextmanager
+def recorded_captures() -> Iterator[list[Capture]]:
+    """A list that receives all captures, in all threads, of functions that are compiled within the block."""
+    global _recorded
+    before, _recorded = _recorded, []
+    try:
+        yield _recorded
+    finally:
+        _recorded = before
+
+
 def _file_of(func: types.FunctionType) -> str:
     """The file of a function. Code generated without a file, for example by dataclasses, has the file of its module."""
     filename = func.__code__.co_filename
@@ -110,7 +124,7 @@ class FrameCompiler:
         weakref.finalize(self, _release, self.owner, self.codes_with_entries).atexit = False
         self.always: set[types.CodeType] = set()
         self.generated: WeakCodes = {}  # code objects that this compiler generated
-        self.captures: list[Capture] | None = None
+        self.captures = _recorded  # `explain` sets a list of its own
         self.keeps_empty = False  # also replace frames without a graph and side effects
         self.warned: weakref.WeakSet[types.CodeType] = weakref.WeakSet()  # see `_warn_of_eager_run`
         self.recompiles = RecompilePolicy(self.owner, options, self.always)

@@ -21,7 +21,7 @@ LAYERS: dict[str, list[str]] = {
     "pyframe": [
         "_C", "bytecode", "core", "errors", "exc", "config", "metrics", "callables", "module", "report", "stance",
         "options", "vars", "requirements", "dynamic", "emit", "interp", "backends", "example_inputs", "entries",
-        "recompile", "driver", "api", "testing", "__init__",
+        "recompile", "driver", "api", "testing", "cli", "__init__", "__main__",
     ],
     "pyframe.vars": [
         "__init__", "codegen", "traced_graph", "tracer", "registry", "polyfills", "protocol", "containers", "objects",

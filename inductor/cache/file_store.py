@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,6 +28,8 @@ DEFAULT_MAX_BYTES = 2 << 30
 _TRIM_EVERY = 64  # a process checks the total size after this many writes
 _TRIM_SECONDS = 3600  # ... and short processes after this time, counted across processes
 _GRACE_SECONDS = 300  # an entry used this recently may be about to be loaded by another process
+_ENTRY = re.compile(r"[0-9a-f]{64}\.\w+")  # the name of an entry: its key, then its suffix
+_TEMPORARY = re.compile(r"\.\w+\.tmp")
 _LOCK_SECONDS = 900  # longer than any build; a process that still holds the lock is stuck
 
 
@@ -138,31 +141,33 @@ class Cache:
                 pass
             yield
 
-    def trim(self) -> None:
-        """Remove the least recently used entries beyond `max_bytes`, and temporary files of killed writers."""
+    def entries(self) -> list[tuple[Path, os.stat_result]]:
+        """The files of all entries, damaged ones too; nothing else that is in the directory."""
         folder = self._folder()
+        return [] if folder is None else _files(folder, _ENTRY)
+
+    def trim(self) -> int:
+        """Remove the least recently used entries beyond `max_bytes`, and temporary files of killed writers; return the
+        number of bytes of removed entries."""
+        folder, now = self._folder(), time.time()
         if folder is None:
-            return
-        now, entries = time.time(), []
-        for path in _files(folder):
-            try:
-                status = path.lstat()
-                if path.suffix == ".tmp":
-                    if status.st_mtime < now - _TRIM_SECONDS:
-                        path.unlink()
-                    continue
-            except OSError:
-                continue
-            entries.append((status.st_mtime, status.st_size, path))
-        total = sum(size for _, size, _ in entries)
-        for used, size, path in sorted(entries):
-            if total <= self.max_bytes or used > now - _GRACE_SECONDS:
-                return
-            try:
-                path.unlink(missing_ok=True)
-            except OSError:  # the directory became read-only
-                return
-            total -= size
+            return 0
+        for path, status in _files(folder, _TEMPORARY):
+            if status.st_mtime < now - _TRIM_SECONDS:
+                _unlink(path)
+        entries = self.entries()
+        total = before = sum(status.st_size for _, status in entries)
+        for path, status in sorted(entries, key=lambda entry: entry[1].st_mtime):
+            in_use = status.st_mtime > now - _GRACE_SECONDS
+            if total <= self.max_bytes or in_use or not _unlink(path):
+                break
+            total -= status.st_size
+        return before - total
+
+    def clear(self) -> int:
+        """Remove all entries, recently used ones too; return the number of bytes. A process that is about to load one
+        of them compiles it again, or runs that graph with ATen operators."""
+        return sum(status.st_size for path, status in self.entries() if _unlink(path))
 
     def _find(self, key: str, suffix: str) -> tuple[Path, bytes] | None:
         for folder in [self._folder(), *self._spare]:
@@ -236,11 +241,29 @@ def _checksum(key: str, suffix: str, data: bytes) -> bytes:
     return hashlib.sha256(f"{key}{suffix}\0".encode() + data).digest()
 
 
-def _files(folder: Path) -> list[Path]:
+def _files(folder: Path, name: re.Pattern[str]) -> list[tuple[Path, os.stat_result]]:
+    """The files with such a name where entries and their temporary files are, and their status."""
+    found = []
     try:
-        return list(folder.glob("??/*"))
+        paths = list(folder.glob("[0-9a-f][0-9a-f]/*"))
     except OSError:  # the directory was removed meanwhile
         return []
+    for path in paths:
+        if name.fullmatch(path.name) and (name is _TEMPORARY or path.name.startswith(path.parent.name)):
+            try:
+                found.append((path, path.lstat()))
+            except OSError:  # another process has removed it
+                continue
+    return found
+
+
+def _unlink(path: Path) -> bool:
+    """Remove a file; False if that fails, as in a read-only directory."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
 
 
 def _max_bytes() -> int:

@@ -39,6 +39,10 @@ class Explanation:
         return len(self.breaks)
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, guards: bool = True) -> str:
+        """The report; without `guards`, these are only counted."""
         out = [f"{len(self.graphs)} graphs, {len(self.breaks)} graph breaks, {len(self.guards)} guards"]
         for i, gm in enumerate(self.graphs):
             ops = Counter(
@@ -51,8 +55,9 @@ class Explanation:
         for i, brk in enumerate(self.breaks):
             out.append(f"break {i}: {describe(brk.kind, brk.detail, brk.stack)}")
         out += [f"{function} runs eagerly: {why}" for function, why in self.skipped]
-        out.append("guards:")
-        for guard in self.guards:
+        if guards:
+            out.append("guards:")
+        for guard in self.guards if guards else ():
             out.append(f"    {guard.kind} {guard.source or ''}" + (f"  ({guard.line})" if guard.line else ""))
         out.append("seconds: " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
         return "\n".join(out)

@@ -243,6 +243,24 @@ def test_trim_removes_what_killed_writers_left(store):
     assert not left.exists()
 
 
+def test_trim_and_clear_remove_entries_only(tmp_path):
+    store = Cache(tmp_path, max_bytes=0)
+    path = store.put_file(KEY, ".so", bytes(1000))
+    foreign = [tmp_path / "en" / "words.txt", path.parent / "notes.txt", path.parent / f"{content_key('other')}.so"]
+    for each in foreign:
+        each.parent.mkdir(exist_ok=True)
+        each.write_bytes(bytes(1000))
+        age(each)
+    assert store.trim() == 0  # the entry was used a moment ago
+    assert [found for found, _ in store.entries()] == [path]
+    size = path.stat().st_size
+    assert store.clear() == size and not path.exists()
+    path = store.put_file(KEY, ".so", bytes(1000))
+    age(path)
+    assert store.trim() == size and store.entries() == []
+    assert all(each.exists() for each in foreign)
+
+
 @pytest.mark.parametrize("text, bytes_", [("123", 123), ("", 2 << 30), ("2GB", 2 << 30)])
 def test_the_cap_comes_from_the_environment(monkeypatch, tmp_path, text, bytes_):
     monkeypatch.setenv("PYFRAME_CACHE_MAX_BYTES", text)

@@ -1,0 +1,1 @@
+"""The commands of `python -m pyframe`: one module each, with `run(arguments) -> exit status`."""
