@@ -14,6 +14,7 @@ STANCES = {
     "default": "capture and compile whenever a call needs it",
     "force_eager": "run every compiled function eagerly",
     "eager_on_recompile": "use existing captures; calls that match none run eagerly",
+    "eager_then_compile": "run the first call of each compiled function eagerly, and capture from the second on",
     "fail_on_recompile": "use existing captures; RecompileError for calls that match none",
 }
 _current = "default"
@@ -31,8 +32,8 @@ def _switch(name: str) -> None:
 
 
 def set_stance(stance: str = "default") -> Stance:
-    """Set what compiled functions do from now on, in all threads: "default", "force_eager", "eager_on_recompile" or
-    "fail_on_recompile".
+    """Set what compiled functions do from now on, in all threads: "default", "force_eager", "eager_on_recompile",
+    "eager_then_compile" or "fail_on_recompile".
 
     Use the result as a context manager, which restores the previous stance on exit, or as a decorator, which sets the
     stance for calls of one function only. A call inside a compiled function breaks the graph.

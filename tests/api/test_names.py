@@ -224,6 +224,35 @@ def test_stances_about_recompiling():
     assert counter.frame_count == 2
 
 
+def shifted_sine(x):
+    return x.sin() + 1
+
+
+def test_eager_then_compile_captures_nothing_of_a_first_call():
+    counter = testing.CompileCounter()
+
+    def program(x):
+        y = shifted_sine(x)
+        pyframe.graph_break()
+        return shifted_sine(y) * 2
+
+    fn = pyframe.compile(program, backend=counter)
+    with pyframe.set_stance("eager_then_compile"):
+        torch.testing.assert_close(fn(X), program(X))
+        assert counter.frame_count == 0
+        torch.testing.assert_close(fn(X), program(X))
+        assert counter.frame_count == 2
+        torch.testing.assert_close(fn(torch.ones(7)), program(torch.ones(7)))
+        assert counter.frame_count == 4  # a recompilation is made at once
+        other = pyframe.compile(shifted_sine, backend=counter, fullgraph=True)
+        other(X)
+        assert counter.frame_count == 4
+        other(X)
+        assert counter.frame_count == 5
+    pyframe.compile(shifted_sine, backend=counter)(X)
+    assert counter.frame_count == 6
+
+
 def test_stance_nests_and_is_checked():
     with pyframe.set_stance("eager_on_recompile"):
         with pyframe.set_stance("default"):
