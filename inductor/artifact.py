@@ -25,8 +25,8 @@ from .runtime.plan_spec import PlanSpec, print_plan
 class Artifact:
     """A compiled graph, as the cache stores it. The plan returns its results in `form`, or as leaves of `structure`.
 
-    `sources`: C++ translation units, or Triton kernels for a graph on a GPU. `program`: for a graph with symbolic
-    sizes, which sizes it is valid for.
+    `sources`: C++ translation units; for a graph on a GPU Triton kernels, and then C++ for what runs on the CPU.
+    `program`: for a graph with symbolic sizes, which sizes it is valid for.
     """
 
     spec: PlanSpec

@@ -45,7 +45,10 @@ def build_kernels(artifact: Artifact, processes: Processes | None = None) -> lis
         return []
     if artifact.spec.device == "cpu":
         return _addresses(artifact.sources, artifact.spec.kernel_names, processes)
-    return load_cubins(artifact.sources, torch.device(artifact.spec.device))
+    texts = [source for source in artifact.sources if isinstance(source, str)]
+    kernels = [source for source in artifact.sources if not isinstance(source, str)]
+    cubins = load_cubins(kernels, torch.device(artifact.spec.device)) if kernels else []
+    return [*cubins, *(_addresses(texts, artifact.spec.kernel_names[len(kernels) :], processes) if texts else ())]
 
 
 def _addresses(sources: Sequence[str], names: Sequence[str], processes: Processes | None) -> list[Any]:

@@ -143,7 +143,7 @@ def generate_aten(
         source, spec = codegen(groups, graph, release, training)
     spec = replace(spec, uncounted=uncounted)
     form = _form(structure)
-    sources = source.texts() if isinstance(source, Source) else source.kernels
+    sources = source.texts() if isinstance(source, Source) else (*source.kernels, *source.host.texts())
     if views:
         spec = replace(spec, outputs=_with_views(spec.outputs, views))
     artifact = Artifact(spec, tuple(sources), form, structure if form is None else None)

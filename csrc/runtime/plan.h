@@ -20,7 +20,7 @@ typedef struct shape {
     int32_t dtype;
     int32_t itemsize;
     int64_t *dims;
-    int32_t device_type, device_index; /* of an input; elsewhere the plan's */
+    int32_t device_type, device_index; /* of an input or an ALLOC; elsewhere the plan's */
 } shape;
 
 /* An argument of an extern: a buffer's tensor, a fixed object, or a list of arguments. */
@@ -41,6 +41,8 @@ typedef struct launch {
     Py_ssize_t n_tail;
     void **tail;   /* where the parameters behind the buffers are: the ints, then two null pointers of Triton's */
     int32_t *ints;
+    int64_t *by_value; /* for each buffer: -1 if the kernel takes its address; else it takes the number that lies this
+                        * many bytes behind the start of the buffer, which is memory of the host */
     char *name;
 } launch;
 
@@ -48,6 +50,7 @@ typedef struct step {
     enum step_kind kind;
     enum matmul_kind matmul;
     int release_gil;
+    int on_host;       /* ARENA, SLOT: in memory of the host, in a plan for CUDA */
     int has_out;
     Py_ssize_t buf;    /* ALLOC, SLOT, VIEW, FREE: the buffer; MATMUL: the result; KERNEL: the number of the kernel */
     Py_ssize_t base;   /* VIEW */
@@ -98,9 +101,9 @@ typedef struct plan_object {
     step *steps;
     output *outputs;
     step **makers;       /* for each buffer the SLOT or VIEW step that makes it, or NULL */
-    void *arena;         /* CPU: kept between calls; a nested or concurrent call takes its own */
+    void *arena;         /* on the host: kept between calls; a nested or concurrent call takes its own */
     int arena_busy;
-    int64_t arena_bytes;
+    int64_t arena_bytes, host_arena_bytes; /* host: of a plan for CUDA, besides the arena on the device */
 } plan_object;
 
 /* torch's functions that the runner calls; looked up once. */
@@ -131,8 +134,10 @@ int plan_find_writes(plan_object *plan);
 int plan_check_status(const plan_object *plan);
 
 /* plan_cuda.c: resolve a kernel given as (code, name, threads of a block, bytes of shared memory), and one launch of it.
- * 0, or -1 with an exception set. */
-int plan_fill_launch(const plan_object *plan, step *out, PyObject *kernel, PyObject *grid, PyObject *ints);
+ * `by_value` holds pairs: the place among the buffers, and the position of the number in bytes. 0, or -1 with an exception
+ * set. */
+int plan_fill_launch(const plan_object *plan, step *out, PyObject *kernel, PyObject *grid, PyObject *ints,
+                     PyObject *by_value);
 void plan_clear_launch(launch *l);
 
 /* plan_run.c */

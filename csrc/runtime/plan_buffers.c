@@ -33,7 +33,7 @@ plan_buffer_tensor(run *r, Py_ssize_t i)
            && r->plan->makers[memory->base] != NULL) {
         memory = r->plan->makers[memory->base];
     }
-    if (memory->kind == STEP_SLOT && r->arena_tensor != NULL) { /* a view of a slot needs no tensor of the slot */
+    if (memory->kind == STEP_SLOT && r->arena_tensor != NULL && !memory->on_host) { /* a view of a slot needs no tensor of the slot */
         int32_t status = plan_api.part(tv_aten_handle(r->arena_tensor), (char *)b->data - r->arena, s->dtype, s->ndim,
                                        s->dims, s->dims + s->ndim, &handle);
         return b->tensor = wrap_and_drop(status, handle, "make a part of the arena");

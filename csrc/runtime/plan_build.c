@@ -100,14 +100,14 @@ fill_bufs(const plan_object *plan, PyObject *tuple, Py_ssize_t at, Py_ssize_t *c
 static int
 fill_kernel(const plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
 {
-    if (plan->context != NULL) {
-        PyErr_SetString(PyExc_ValueError, "plan: a kernel of the CPU in a plan for CUDA");
-        return -1;
-    }
     PyObject *ints = tuple_at(tuple, 3);
     int64_t number = int_at(tuple, 1);
     if (ints == NULL || number < 0 || number >= PyTuple_GET_SIZE(kernels)) {
         PyErr_SetString(PyExc_ValueError, "plan: no such kernel");
+        return -1;
+    }
+    if (!PyLong_Check(PyTuple_GET_ITEM(kernels, number))) {
+        PyErr_SetString(PyExc_ValueError, "plan: a kernel of the CPU was expected");
         return -1;
     }
     *(void **)&out->kernel = PyLong_AsVoidPtr(PyTuple_GET_ITEM(kernels, number));
@@ -128,18 +128,19 @@ fill_kernel(const plan_object *plan, step *out, PyObject *tuple, PyObject *kerne
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* (kind, kernel, buffers, grid, ints) */
+/* (kind, kernel, buffers, grid, ints, by_value) */
 static int
 fill_launch(const plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
 {
-    PyObject *grid = tuple_at(tuple, 3), *ints = tuple_at(tuple, 4);
+    PyObject *grid = tuple_at(tuple, 3), *ints = tuple_at(tuple, 4), *by_value = tuple_at(tuple, 5);
     int64_t number = int_at(tuple, 1);
-    if (grid == NULL || ints == NULL || number < 0 || number >= PyTuple_GET_SIZE(kernels)) {
+    if (grid == NULL || ints == NULL || by_value == NULL || number < 0 || number >= PyTuple_GET_SIZE(kernels)) {
         PyErr_SetString(PyExc_ValueError, "plan: no such kernel");
         return -1;
     }
     out->bufs = fill_bufs(plan, tuple, 2, &out->n_bufs, 0);
-    return out->bufs == NULL ? -1 : plan_fill_launch(plan, out, PyTuple_GET_ITEM(kernels, number), grid, ints);
+    return out->bufs == NULL
+           ? -1 : plan_fill_launch(plan, out, PyTuple_GET_ITEM(kernels, number), grid, ints, by_value);
 }
 
 /* ("buf", number), ("value", object) or ("list", (operands)) */
@@ -269,17 +270,32 @@ fill_matmul(const plan_object *plan, step *out, PyObject *tuple)
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* Where a tensor is, -1 for the index of a device that has none. The tensors of a simulated CUDA device are the CPU's. */
+static int
+fill_device(int32_t *type, int32_t *index, PyObject *tuple, Py_ssize_t first)
+{
+    *type = (int32_t)int_at(tuple, first);
+    *index = (int32_t)int_at(tuple, first + 1);
+    if (*type == TV_CUDA && cuda_driver.simulated_stream != NULL) {
+        *type = TV_CPU;
+        *index = -1;
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 static int
 fill_step(plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
 {
     out->kind = (enum step_kind)int_at(tuple, 0);
     switch (out->kind) {
     case STEP_ARENA:
-        plan->arena_bytes = int_at(tuple, 1);
+        out->on_host = (int)int_at(tuple, 2);
+        *(out->on_host ? &plan->host_arena_bytes : &plan->arena_bytes) = int_at(tuple, 1);
         return PyErr_Occurred() ? -1 : 0;
     case STEP_ALLOC:
         out->buf = int_at(tuple, 1);
-        return check_buf(plan, out->buf) < 0 ? -1 : fill_shape(&out->shape, tuple, 2);
+        return check_buf(plan, out->buf) < 0 || fill_shape(&out->shape, tuple, 2) < 0
+               ? -1 : fill_device(&out->shape.device_type, &out->shape.device_index, tuple, 6);
     case STEP_SLOT:
         out->buf = int_at(tuple, 1);
         out->offset = int_at(tuple, 2);
@@ -287,6 +303,7 @@ fill_step(plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
             return -1;
         }
         plan->makers[out->buf] = out;
+        out->on_host = (int)int_at(tuple, 7);
         return fill_shape(&out->shape, tuple, 3);
     case STEP_VIEW:
         out->buf = int_at(tuple, 1);
@@ -371,6 +388,7 @@ fill_mutated(plan_object *plan, PyObject *numbers)
     return 0;
 }
 
+<<<<<<< HEAD
 /* Where a tensor is, -1 for the index of a device that has none. The tensors of a simulated CUDA device are the CPU's. */
 static int
 fill_device(int32_t *type, int32_t *index, PyObject *tuple, Py_ssize_t first)
@@ -382,6 +400,84 @@ fill_device(int32_t *type, int32_t *index, PyObject *tuple, Py_ssize_t first)
         *index = -1;
     }
     return PyErr_Occurred() ? -1 : 0;
+=======
+/* Bytes of the inputs that kernels write, if they are few enough to copy them at each call: where a step raises, the
+ * captured graph then runs on the inputs as they were. 0 if not, or if no step may raise. */
+static int64_t
+undo_bytes(const plan_object *plan)
+{
+    enum { MOST_BYTES = 1 << 14 };
+    int raises = 0;
+    for (Py_ssize_t i = 0; i < plan->n_steps; i++) {
+        raises |= plan->steps[i].kind == STEP_STATUS || plan->steps[i].kind == STEP_EXTERN;
+    }
+    int64_t bytes = 0;
+    for (Py_ssize_t m = 0; m < plan->n_mutated; m++) {
+        Py_ssize_t i = plan->mutated[m];
+        if (plan->inputs[i].device_type != TV_CPU) {
+            return 0;
+        }
+        bytes += plan->extents[i];
+    }
+    return raises && plan->fallback != NULL && plan->context == NULL && bytes <= MOST_BYTES ? bytes : 0;
+}
+
+static bool
+reads_any(const operand *op, const char *marked)
+{
+    if (op->kind == OPERAND_BUF) {
+        return marked[op->buf];
+    }
+    for (Py_ssize_t i = 0; op->kind == OPERAND_LIST && i < op->n_items; i++) {
+        if (reads_any(&op->items[i], marked)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a step accesses one of the marked buffers. */
+static bool
+accesses(const step *s, const char *marked)
+{
+    if (s->kind != STEP_KERNEL && s->kind != STEP_LAUNCH && s->kind != STEP_EXTERN && s->kind != STEP_MATMUL) {
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < s->n_bufs; i++) {
+        if (s->bufs[i] >= 0 && marked[s->bufs[i]]) {
+            return true;
+        }
+    }
+    for (Py_ssize_t i = 0; i < s->n_outs; i++) {
+        if (s->outs[i] >= 0 && marked[s->outs[i]]) {
+            return true;
+        }
+    }
+    return (s->kind == STEP_MATMUL && marked[s->buf])
+           || ((s->kind == STEP_EXTERN || s->kind == STEP_MATMUL) && reads_any(&s->operands, marked));
+}
+
+/* The first step that accesses an input which kernels write, n_steps if there is none; -1 with an exception set. */
+static Py_ssize_t
+first_write(const plan_object *plan)
+{
+    char *marked = PyMem_Calloc((size_t)plan->n_buffers + 1, 1);
+    if (marked == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t m = 0; m < plan->n_mutated; m++) {
+        marked[plan->mutated[m]] = 1;
+    }
+    Py_ssize_t i = 0;
+    for (; i < plan->n_steps && !accesses(&plan->steps[i], marked); i++) {
+        if (plan->steps[i].kind == STEP_VIEW && marked[plan->steps[i].base]) {
+            marked[plan->steps[i].buf] = 1;
+        }
+    }
+    PyMem_Free(marked);
+    return i;
+>>>>>>> 4f48e92 (Numbers on the CPU in graphs on a GPU: loops on the CPU become C++ kernels of the same plan, and GPU kernels take 0-d results as arguments, so steps of Adam with counters on the CPU compile)
 }
 
 static int

@@ -52,8 +52,38 @@ fill_tail(launch *l, PyObject *ints)
     return 0;
 }
 
+/* Pairs: the place of a buffer among the launch's, and where in it the number is, in bytes. */
+static int
+fill_by_value(launch *l, Py_ssize_t n_bufs, PyObject *pairs)
+{
+    if (PyTuple_GET_SIZE(pairs) == 0) {
+        return 0;
+    }
+    l->by_value = PyMem_Malloc((size_t)n_bufs * sizeof *l->by_value);
+    if (l->by_value == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n_bufs; i++) {
+        l->by_value[i] = -1;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pairs); i++) {
+        long long place, offset;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, i), "LL:by_value", &place, &offset)) {
+            return -1;
+        }
+        if (place < 0 || place >= n_bufs || offset < 0) {
+            PyErr_Format(PyExc_ValueError, "plan: kernel %s has no argument %lld", l->name, place);
+            return -1;
+        }
+        l->by_value[place] = offset;
+    }
+    return 0;
+}
+
 int
-plan_fill_launch(const plan_object *plan, step *out, PyObject *kernel, PyObject *grid, PyObject *ints)
+plan_fill_launch(const plan_object *plan, step *out, PyObject *kernel, PyObject *grid, PyObject *ints,
+                 PyObject *by_value)
 {
     PyObject *code, *name;
     int threads, shared;
@@ -77,7 +107,7 @@ plan_fill_launch(const plan_object *plan, step *out, PyObject *kernel, PyObject 
     }
     l->block = (uint32_t)threads;
     l->shared = (uint32_t)shared;
-    if (fill_grid(l, grid) < 0 || fill_tail(l, ints) < 0) {
+    if (fill_grid(l, grid) < 0 || fill_tail(l, ints) < 0 || fill_by_value(l, out->n_bufs, by_value) < 0) {
         return -1;
     }
     l->function = cuda_function(plan->device_number, code, name, shared);
@@ -90,6 +120,7 @@ plan_clear_launch(launch *l)
     if (l != NULL) {
         PyMem_Free(l->ints);
         PyMem_Free(l->tail);
+        PyMem_Free(l->by_value);
         PyMem_Free(l->name);
         PyMem_Free(l);
     }
@@ -136,7 +167,8 @@ plan_cuda_arena(run *r)
     return 0;
 }
 
-/* The driver reads each parameter from the address given for it: for a buffer that is its entry in the run. */
+/* The driver reads each parameter, before it returns, from the address given for it: for a buffer that is its entry in
+ * the run, for a number in memory of the host the number itself. */
 static int32_t
 launch_kernel(run *r, const step *s)
 {
@@ -146,7 +178,8 @@ launch_kernel(run *r, const step *s)
     }
     void *params[s->n_bufs + l->n_tail];
     for (Py_ssize_t i = 0; i < s->n_bufs; i++) {
-        params[i] = &r->buffers[s->bufs[i]].data;
+        void **data = &r->buffers[s->bufs[i]].data;
+        params[i] = l->by_value == NULL || l->by_value[i] < 0 ? (void *)data : (char *)*data + l->by_value[i];
     }
     for (Py_ssize_t i = 0; i < l->n_tail; i++) {
         params[s->n_bufs + i] = l->tail[i];

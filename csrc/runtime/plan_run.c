@@ -173,12 +173,11 @@ call(PyObject *self, PyObject *const *args, Py_ssize_t n_args, Py_ssize_t named,
     if (r.buffers != stack) {
         PyMem_Free(r.buffers);
     }
-    if (plan->context != NULL) {
-        Py_XDECREF(r.arena_tensor);
-    } else if (r.arena_is_plans) {
+    Py_XDECREF(r.arena_tensor);
+    if (r.arena_is_plans) {
         plan->arena_busy = 0;
     } else {
-        free(r.arena);
+        free(plan->context != NULL ? r.host_arena : r.arena);
     }
     Py_DECREF(self);
     return result;

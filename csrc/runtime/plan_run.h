@@ -14,7 +14,8 @@ typedef struct run {
     plan_object *plan;
     buffer *buffers;
     char *arena;
-    int arena_is_plans;
+    char *host_arena; /* CUDA: scratch memory of the host besides the arena on the device */
+    int arena_is_plans;     /* the arena on the host is the one that the plan keeps */
     PyObject *arena_tensor; /* CUDA: what the arena is memory of */
     void *stream;           /* CUDA */
     PyObject *given; /* the list that the arguments are in, to be emptied once they are read; NULL for a plain call */
@@ -59,7 +60,7 @@ static inline void
 plan_place(run *r, const step *s)
 {
     if (s->kind == STEP_SLOT) {
-        r->buffers[s->buf].data = r->arena + s->offset;
+        r->buffers[s->buf].data = (s->on_host ? r->host_arena : r->arena) + s->offset;
     } else { /* STEP_VIEW */
         r->buffers[s->buf].data = (char *)r->buffers[s->base].data + s->offset * s->shape.itemsize;
     }

@@ -7,23 +7,25 @@
 enum { STACK_KERNEL_BUFS = 64, ARENA_ALIGNMENT = 64, MAX_DIMS = 3 };
 
 static int
-take_arena(run *r)
+take_arena(run *r, const step *s)
 {
     plan_object *plan = r->plan;
-    if (plan->context != NULL) {
+    if (plan->context != NULL && !s->on_host) {
         return plan_cuda_arena(r);
     }
-    size_t bytes = ((size_t)plan->arena_bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
+    char **arena = s->on_host ? &r->host_arena : &r->arena;
+    size_t wanted = (size_t)(s->on_host ? plan->host_arena_bytes : plan->arena_bytes);
+    size_t bytes = (wanted + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
     if (!plan->arena_busy) {
         if (plan->arena == NULL) {
             plan->arena = aligned_alloc(ARENA_ALIGNMENT, bytes ? bytes : ARENA_ALIGNMENT);
         }
-        r->arena = plan->arena;
+        *arena = plan->arena;
         r->arena_is_plans = plan->arena_busy = plan->arena != NULL;
     } else {
-        r->arena = aligned_alloc(ARENA_ALIGNMENT, bytes ? bytes : ARENA_ALIGNMENT);
+        *arena = aligned_alloc(ARENA_ALIGNMENT, bytes ? bytes : ARENA_ALIGNMENT);
     }
-    if (r->arena == NULL) { /* the exception of torch's CPU allocator */
+    if (*arena == NULL) { /* the exception of torch's CPU allocator */
         PyErr_Format(PyExc_RuntimeError, "not enough memory: a compiled graph tried to allocate %zu bytes", bytes);
         return -1;
     }
@@ -277,9 +279,9 @@ run_step(run *r, const step *s)
     case STEP_ALLOC:
         return plan_set_tensor(r, s->buf,
                                tv_empty_strided(shape->ndim, shape->dims, shape->dims + shape->ndim, shape->dtype,
-                                                r->plan->device_type, r->plan->device_index));
+                                                shape->device_type, shape->device_index));
     case STEP_ARENA:
-        return take_arena(r);
+        return take_arena(r, s);
     case STEP_SLOT:
         Py_CLEAR(r->buffers[s->buf].tensor);
         plan_place(r, s);

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from .values import STATUS
 
 
+class HostNumber(NamedTuple):
+    """A kernel argument: element `position` of a buffer on the CPU, by value."""
+
+    buf: str
+    position: int
+
+
 class KernelWriter:
-    """Base of the emitters. `bufs` collects the names of the kernel's buffer arguments in order, `lines` the lines of
-    the scope that is being written. `dtypes` are those of all buffers by name."""
+    """Base of the emitters. `bufs` collects the kernel's arguments in order: the names of buffers whose address it
+    takes, and HostNumbers. `lines` are the lines of the scope that is being written, `dtypes` those of all buffers by name."""
 
     def __init__(self, dtypes: Mapping[str, str]) -> None:
         self.dtypes = {**dtypes, STATUS: "int64"}
-        self.bufs: list[str] = []
+        self.bufs: list[Any] = []
         self.lines: list[str] = []
         self._count = 0
 
@@ -22,8 +30,8 @@ class KernelWriter:
         self._count += 1
         return f"{prefix}{self._count}"
 
-    def pointer_to(self, buf: str) -> str:
-        """The name of the kernel argument that points to a buffer, added at first use."""
+    def pointer_to(self, buf: str | HostNumber) -> str:
+        """The name of the kernel argument that points to a buffer or is a number, added at first use."""
         if buf not in self.bufs:
             self.bufs.append(buf)
         return f"b{self.bufs.index(buf)}"

@@ -5,8 +5,8 @@ The planner numbers buffers, places intermediates in an arena or allocates them,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -34,6 +34,7 @@ from ..runtime.plan_spec import (
 from ..schedule.node import Group
 from ..schedule.scheduler import extern_reads, output_names
 from .cpp.source import Source
+from .emitter import HostNumber
 from .values import STATUS
 
 if TYPE_CHECKING:
@@ -49,15 +50,17 @@ INTO_MEMORY = {f"aten.{name}.default": f"aten.{name}.out" for name in _PRODUCTS}
 def codegen(
     groups: Sequence[Group | ExternKernel], graph: GraphIR, release: bool = False, training: bool = False
 ) -> tuple[Source | TritonSource, PlanSpec]:
-    """The source of all kernels and the plan that calls them: C++ for a graph on the CPU, Triton for one on a GPU.
+    """The source of all kernels and the plan that calls them: C++ for a graph on the CPU, Triton for one on a GPU, with
+    C++ for the groups of it that run on the CPU.
 
     `release`: the plan frees large inputs after their last use, for callers that give up their references. `training`:
     saved tensors or gradients occupy memory at the same time, so on a GPU each large intermediate is allocated
     separately and freed as soon as possible.
 
-    Raises Unsupported if code generation lacks an op or dtype, or if tensors are on several devices.
+    Raises Unsupported if code generation lacks an op or dtype, or if tensors are on several GPUs.
     """
     device = device_of(graph)
+    check_reads(graph)
     return _Planner(groups, graph, device, _source_of(device), release, training).run()
 
 
@@ -71,15 +74,12 @@ def _source_of(device: torch.device) -> Source | TritonSource:
 
 
 def device_of(graph: GraphIR) -> torch.device:
-    """The device of the kernels; ATen calls may use tensors of the CPU besides. Raises Unsupported for several devices,
-    or for a device type other than cpu and cuda."""
+    """The device of the plan: a GPU if any tensor is on it; other tensors may be on the CPU. Raises Unsupported for
+    several GPUs, or for a device type other than cpu and cuda."""
     outs = [o for node in graph.buffers for o in (node.outputs if isinstance(node, ExternKernel) else (node,))]
     tensors = {b.name: b.layout.device for b in (*graph.inputs, *graph.constants, *outs) if isinstance(b, Buffer)}
-    computed = [node for node in graph.buffers if isinstance(node, ComputedBuffer)]
-    in_kernels = {read.buf for node in computed for read in node.body.reads}
-    in_kernels |= {node.mutates or node.name for node in computed}
-    devices = {tensors[name] for name in in_kernels} or _others_than_cpu(tensors.values()) or {torch.device("cpu")}
-    if len(devices) > 1 or _others_than_cpu(tensors.values()) - devices:
+    devices = {d for d in tensors.values() if d.type != "cpu"} or {torch.device("cpu")}
+    if len(devices) > 1:
         raise Unsupported(f"tensors on several devices: {', '.join(sorted({str(d) for d in tensors.values()}))}")
     (device,) = devices
     if device.type not in ("cpu", "cuda"):
@@ -87,8 +87,17 @@ def device_of(graph: GraphIR) -> torch.device:
     return device
 
 
-def _others_than_cpu(devices: Iterable[torch.device]) -> set[torch.device]:
-    return {d for d in devices if d.type != "cpu"}
+def check_reads(graph: GraphIR) -> None:
+    """Raises Unsupported if loops on the CPU access memory of a GPU. What loops on a GPU read of the CPU's memory is
+    checked where their code is generated."""
+    outs = [o for node in graph.buffers for o in (node.outputs if isinstance(node, ExternKernel) else (node,))]
+    places = {b.name: b.layout.device for b in (*graph.inputs, *graph.constants, *outs) if isinstance(b, Buffer)}
+    for node in graph.buffers:
+        if isinstance(node, ComputedBuffer):
+            written = places[node.mutates or node.name]
+            read = {places[access.buf] for access in node.body.reads}
+            if node.layout.device != written or (written.type == "cpu" and read - {written}):
+                raise Unsupported(f"{node.name} is computed from tensors on several devices")
 
 
 @dataclass
@@ -101,6 +110,8 @@ class _Call:
     makes: list[str] = field(default_factory=list)
     grid: tuple[int, ...] = ()
     symbols: Sequence[str] = ()  # size symbols that are passed to the kernel
+    on_host: bool = False  # a kernel on the CPU, in a plan for a GPU
+    by_value: tuple[tuple[int, int], ...] = ()  # as in spec.Launch
 
 
 def _unsettled(size: AnySize) -> int:
@@ -148,12 +159,18 @@ class _Planner:
         self.in_kernels = {b for c in calls if isinstance(c.what, int) for b in c.touches}
         slots = sorted(b for b in {b for c in calls for b in c.makes} - self.escapes if not self._lives_apart(b))
         varying = any(isinstance(self._nbytes(b), Size) for b in slots)
+        hosts = [b for b in slots if self._on_host(b)]
+        slots = [b for b in slots if not self._on_host(b)]
         ranges = [Range(b, _unsettled(self._nbytes(b)), first[b], last[b]) for b in slots]
         offsets, nbytes = (dict.fromkeys(slots, 0), 0) if varying else plan_arena(ranges)
         if any(STATUS in c.touches for c in calls):
             self.steps.append(spec.Status(self.number(STATUS)))
         if offsets:
             self.steps.append(spec.Arena(nbytes))
+        if hosts and not varying:
+            placed, nbytes = plan_arena([Range(b, _unsettled(self._nbytes(b)), first[b], last[b]) for b in hosts])
+            self.steps.append(spec.Arena(nbytes, on_host=True))
+            offsets |= placed
         created: set[str] = set()
         for at, call in enumerate(calls):
             for name in call.makes:
@@ -168,7 +185,7 @@ class _Planner:
         mutated = {self.numbers[name] for name in self.given if name in written}
         return self.source, PlanSpec(
             tuple(map(self._input, self.graph.inputs)), tuple(b.value for b in self.graph.constants),
-            tuple(self.steps), outputs, tuple(self.source.names), tuple(sorted(mutated)), ranges=kept,
+            tuple(map(self._numbered, self.steps)), outputs, self._kernel_names(), tuple(sorted(mutated)), ranges=kept,
             kernel_labels=tuple(self.source.labels) if isinstance(self.source, Source) else (),
             **self._device_facts(calls),
         )
@@ -192,9 +209,13 @@ class _Planner:
         if 0 in what.outer:  # its buffers are allocated, but there is nothing to compute
             created = self._created(sorted(what.written_names()), what.stored)
             return [_Call(None, created, created)]
-        if isinstance(self.source, Source):
-            number, bufs, symbols = self.source.kernel(what, self.dtypes)
-            return [_Call(number, bufs, self._created(bufs, what.stored), symbols=symbols)]
+        source = self.source if isinstance(self.source, Source) else self.source.host
+        if what.device.type == "cpu":
+            number, bufs, symbols = source.kernel(what, self.dtypes)
+            if STATUS in bufs and source is not self.source:
+                raise Unsupported("an index that may be out of bounds, on the CPU, in a graph on a GPU")
+            return [_Call(number, bufs, self._created(bufs, what.stored), symbols=symbols, on_host=True)]
+        assert not isinstance(self.source, Source)
         return self._launches(self.source, what)
 
     def _created(self, bufs: Sequence[str], stored: set[str]) -> list[str]:
@@ -220,11 +241,14 @@ class _Planner:
             self.dtypes[name] = scratch.dtype
         calls = []
         for launch in launches.launches:
-            bufs = [names.get(b, b) for b in launch.bufs]
             kernel = source.kernels[launch.kernel]
+            numbers = [(i, b) for i, b in enumerate(launch.bufs) if isinstance(b, HostNumber)]
+            by_value = tuple((i, b.position * dtype_of(self.dtypes[b.buf]).itemsize) for i, b in numbers)
+            bufs = [b.buf if isinstance(b, HostNumber) else names.get(b, b) for b in launch.bufs]
             makes = [*self._created(bufs, stored), *(b for b in bufs if b in names.values())]
             self.aligned |= {b for i, b in enumerate(bufs) if i in kernel.aligned and b in self.given}
-            calls.append(_Call(launch.kernel, bufs, makes, tuple(map(_unsettled, kernel.grid)), kernel.sizes))
+            grid = tuple(map(_unsettled, kernel.grid))
+            calls.append(_Call(launch.kernel, bufs, makes, grid, kernel.sizes, by_value=by_value))
         return calls
 
     def _device_facts(self, calls: list[_Call]) -> dict[str, Any]:
@@ -236,6 +260,8 @@ class _Planner:
     def _extern_call(self, what: ExternKernel) -> _Call:
         outs = [o.name for o in what.outputs if o is not None]
         call = _Call(what, [*extern_reads(what), *outs])
+        if str(what.target) in INTO_MEMORY and any(map(self._on_host, outs)):
+            raise Unsupported(f"{what.target} on the CPU in a graph on a GPU")
         if str(what.target) in INTO_MEMORY and all(self._dense(o) for o in outs):
             call.makes = outs
         return call
@@ -247,10 +273,10 @@ class _Planner:
     def _emit(self, call: _Call) -> None:
         if call.what is None:
             return
-        if isinstance(call.what, int) and self.device.type != "cpu":
+        if isinstance(call.what, int) and not call.on_host:
             x, y, z = (*call.grid, 1, 1)[:3]
             bufs = tuple(self.number(b) for b in call.touches)
-            self.steps.append(spec.Launch(call.what, bufs, (x, y, z), self._ints(call)))
+            self.steps.append(spec.Launch(call.what, bufs, (x, y, z), self._ints(call), call.by_value))
             return
         if isinstance(call.what, int):
             bufs = tuple(self.number(b) for b in call.touches)
@@ -284,13 +310,29 @@ class _Planner:
             return BufRef(self._view(value.buffer, value.layout))
         return BufRef(self.number(value.name)) if isinstance(value, Buffer) else value
 
+    def _kernel_names(self) -> tuple[str, ...]:
+        hosts = [] if isinstance(self.source, Source) else self.source.host.names
+        return (*self.source.names, *hosts)
+
+    def _numbered(self, step: Step) -> Step:
+        """In a plan for a GPU, a kernel of the CPU gets its number behind all kernels of the GPU."""
+        if isinstance(step, KernelCall) and not isinstance(self.source, Source):
+            return replace(step, kernel=step.kernel + len(self.source.names))
+        return step
+
     # ---- memory
+
+    def _on_host(self, name: str) -> bool:
+        """Whether a buffer is on the CPU, in a plan for a GPU."""
+        return self.layouts[name].device != self.device
 
     def _memory(self, name: str, offsets: dict[str, int]) -> Step:
         layout = self.layouts[name]
         if name in offsets:
-            return Slot(self.number(name), offsets[name], self.dtypes[name], layout.size, layout.stride)
-        return Alloc(self.number(name), self.dtypes[name], layout.size, layout.stride)
+            number, host = self.number(name), self._on_host(name)
+            return Slot(number, offsets[name], self.dtypes[name], layout.size, layout.stride, host)
+        device = str(layout.device) if self._on_host(name) else ""
+        return Alloc(self.number(name), self.dtypes[name], layout.size, layout.stride, device)
 
     def _lives_apart(self, name: str) -> bool:
         return self.apart and hint(self._nbytes(name)) >= APART_BYTES

@@ -121,7 +121,7 @@ class Values:
     """Builds the DAG of a group. `inner` contains the inner variables (after dimensions were merged)."""
 
     def __init__(self, group: Group, renames: Mapping[str, Affine], inner: set[str], dtypes: Mapping[str, str]) -> None:
-        self.inner, self.dtypes, self.renames = inner, dtypes, renames
+        self.inner, self.dtypes, self.renames, self.by_value = inner, dtypes, renames, group.by_value
         self.table: dict[Any, Val] = {}
         self.stores: list[Store] = []
         self.reductions: list[Val] = []

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..runtime.aten import overload
-from ..runtime.plan_spec import ANY_DEVICE, Alloc, BufRef, Extern, PlanSpec, Slot, View
+from ..runtime.plan_spec import ANY_DEVICE, Alloc, BufRef, Extern, KernelCall, Launch, PlanSpec, Slot, View
 
 _ATTENTION = (
     "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
@@ -67,6 +67,9 @@ def refusal(spec: PlanSpec) -> str | None:
         return "a constant is on another device"
     dtypes = {i: given.dtype for i, given in enumerate(spec.inputs)}
     for step in spec.steps:
+        on_cpu = isinstance(step, KernelCall) and spec.device != "cpu"
+        if on_cpu or (isinstance(step, Launch) and step.by_value):
+            return "a part of it runs on the CPU, or a kernel takes a number from there"
         if isinstance(step, Extern):
             reason = _refused_call(step, dtypes)
             if reason is not None:

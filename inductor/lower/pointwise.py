@@ -377,7 +377,7 @@ def to_copy(graph: LoweringGraph, x: TensorValue | float, **kwargs: Any) -> Tens
     if isinstance(x, int | float):
         return elementwise(graph, lambda v: v, x, work=0)
     if graph.val.device != x.device:
-        raise Unlowered
+        return _number_on_gpu(graph, x)
     to = graph.val.dtype
     if not to.is_floating_point and not to.is_complex:
         return elementwise(graph, lambda v: v, stored(x, to != torch.bool), work=0)
@@ -387,6 +387,19 @@ def to_copy(graph: LoweringGraph, x: TensorValue | float, **kwargs: Any) -> Tens
         return elementwise(graph, lambda v: ops.as_stored(v, to) if rounds else v, stored(x), work=0)
     centered = _is_part(graph.node) and graph.node.meta["original_aten"]._schema.name in _CENTERED
     return elementwise(graph, lambda v: v, stored(x) if centered else x, work=0)
+
+
+# Of these dtypes, kernels on a GPU take numbers as arguments.
+_ARGUMENTS = (torch.float32, torch.float64, torch.int64, torch.int32)
+
+
+def _number_on_gpu(graph: LoweringGraph, x: TensorValue) -> TensorValue:
+    """A 0-d tensor of the CPU, copied to a GPU: kernels that read it get its value as an argument. Unlowered for copies
+    of other tensors, and for copies that also convert."""
+    scalar = not x.size and x.dtype == graph.val.dtype and x.dtype in _ARGUMENTS
+    if not scalar or x.device.type != "cpu" or graph.val.device.type != "cuda":
+        raise Unlowered
+    return elementwise(graph, lambda v: v, x.realize(graph), work=0)
 
 
 # Operators that subtract a mean from elements. Another kernel may have computed that mean from the stored elements.

@@ -54,7 +54,7 @@ _RELEASE_BYTES = 1 << 20
 
 
 def make_plan(
-    spec: PlanSpec, kernels: Sequence[int] | Sequence[CudaKernel], bound: Sequence[torch.Tensor] = (),
+    spec: PlanSpec, kernels: Sequence[int | CudaKernel], bound: Sequence[torch.Tensor] = (),
     form: Form = "tuple", python: bool = False, fallback: Callable[..., Any] | None = None, label: str | None = None,
 ) -> Callable[..., Any]:
     """A callable that runs the plan. It takes the graph inputs except the last `len(bound)`, which are fixed to
@@ -66,8 +66,8 @@ def make_plan(
     Inputs whose size, stride, dtype or device differs from the spec raise ValueError. An index out of bounds raises
     IndexError. The plan does not record autograd history.
 
-    `kernels`: addresses, or CudaKernels for a CUDA device, in the order of `spec.kernel_names`. `form`: the container
-    of the outputs. `python`: use the reference runner even if the C extension is available (CPU only). `label`: the
+    `kernels`: addresses of functions on the CPU, and CudaKernels, in the order of `spec.kernel_names`. `form`: the
+    container of the outputs. `python`: use the reference runner even if the C extension is available (CPU only). `label`: the
     name of a call in torch's profiler, within which CPU kernels appear as ranges.
 
     For a CUDA device, RuntimeError is raised if there is no device or a kernel cannot be loaded. A call only queues
@@ -88,7 +88,7 @@ def make_plan(
     plan = _C.Plan(
         tuple(_encode_input(i, device) for i in inputs),
         fixed,
-        tuple(_encode(step, facts, products) for step in delay_frees(spec.steps)),
+        tuple(_encode(step, facts, products, device) for step in delay_frees(spec.steps)),
         tuple(_encode_output(ref) for ref in spec.outputs),
         tuple(k.encode() if isinstance(k, CudaKernel) else k for k in kernels),
         spec.buffer_count(),
@@ -182,18 +182,20 @@ class _BufferFacts:
         self.nbytes[buf] = math.prod(size) * dtype_of(dtype).itemsize
 
 
-def _encode(step: Step, facts: _BufferFacts, products: bool) -> tuple[Any, ...]:
+def _encode(step: Step, facts: _BufferFacts, products: bool, device: tuple[int, int]) -> tuple[Any, ...]:
     if isinstance(step, Alloc):
-        return (ALLOC, step.buf, *_shape(step.dtype, step.size, step.stride))
+        place = parse_device(step.device) if step.device else device
+        return (ALLOC, step.buf, *_shape(step.dtype, step.size, step.stride), *place)
     if isinstance(step, Arena):
-        return (ARENA, step.nbytes)
+        return (ARENA, step.nbytes, int(step.on_host))
     if isinstance(step, Slot):
-        return (SLOT, step.buf, step.offset, *_shape(step.dtype, step.size, step.stride))
+        return (SLOT, step.buf, step.offset, *_shape(step.dtype, step.size, step.stride), int(step.on_host))
     if isinstance(step, KernelCall):
         long = sum(facts.nbytes.get(buf, 0) for buf in step.bufs) >= _RELEASE_BYTES
         return (KERNEL, step.kernel, tuple(step.bufs), tuple(map(int, step.ints)), int(long))
     if isinstance(step, Launch):
-        return (LAUNCH, step.kernel, tuple(step.bufs), tuple(map(int, step.grid)), tuple(map(int, step.ints)))
+        grid, ints = tuple(map(int, step.grid)), tuple(map(int, step.ints))
+        return (LAUNCH, step.kernel, tuple(step.bufs), grid, ints, step.by_value)
     if isinstance(step, View):
         return (VIEW, step.buf, step.base, step.offset, *_shape(facts.dtype[step.buf], step.size, step.stride))
     if isinstance(step, Free):

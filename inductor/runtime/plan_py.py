@@ -72,14 +72,14 @@ class PythonPlan:
         return self(*args)
 
     def _run(self, buffers: dict[int, Any]) -> None:
-        arena = torch.empty(0, dtype=torch.uint8)
+        arenas = {False: torch.empty(0, dtype=torch.uint8)}
         for step in self._spec.steps:
             if isinstance(step, Alloc):
                 buffers[step.buf] = torch.empty_strided(step.size, step.stride, dtype=dtype_of(step.dtype))
             elif isinstance(step, Arena):
-                arena = torch.empty(step.nbytes, dtype=torch.uint8)
+                arenas[step.on_host] = torch.empty(step.nbytes, dtype=torch.uint8)
             elif isinstance(step, Slot):
-                buffers[step.buf] = _slot(arena, step)
+                buffers[step.buf] = _slot(arenas[step.on_host], step)
             elif isinstance(step, KernelCall):
                 self._call_kernel(step, buffers)
             elif isinstance(step, View):

@@ -41,27 +41,31 @@ class InputSpec:
 class Alloc:
     """`buf` becomes a new, uninitialized tensor from torch's allocator.
 
-    Used for buffers that leave the call, and for large intermediates of training graphs on a GPU.
+    Used for buffers that leave the call, and for large intermediates of training graphs on a GPU. `device`: "cpu" if
+    that differs from the plan's device.
     """
 
     buf: int
     dtype: str
     size: tuple[int, ...]
     stride: tuple[int, ...]
+    device: str = ""
 
 
 @dataclass(frozen=True)
 class Arena:
-    """One block of scratch memory for the rest of the call. A plan has at most one, before the first Slot."""
+    """One block of scratch memory for the rest of the call. A plan has at most one, before the first Slot; a plan for a
+    GPU may have a second one, `on_host`, in memory of the CPU."""
 
     nbytes: int
+    on_host: bool = False
 
 
 @dataclass(frozen=True)
 class Slot:
     """`buf` is a range of the arena at an offset that is a multiple of ARENA_ALIGNMENT. It never leaves the call.
 
-    If an Extern or View reads it, the runner creates a tensor over the memory.
+    If an Extern or View reads it, the runner creates a tensor over the memory. `on_host`: it is in that arena.
     """
 
     buf: int
@@ -69,11 +73,15 @@ class Slot:
     dtype: str
     size: tuple[int, ...]
     stride: tuple[int, ...]
+    on_host: bool = False
 
 
 @dataclass(frozen=True)
 class KernelCall:
-    """Call `kernel_names[kernel]`, an `extern "C" void k(void** bufs, const int64_t* ints)`."""
+    """Call `kernel_names[kernel]`, an `extern "C" void k(void** bufs, const int64_t* ints)`.
+
+    All buffers are on the CPU.
+    """
 
     kernel: int
     bufs: tuple[int, ...]
@@ -86,12 +94,16 @@ class Launch:
 
     The kernel's parameters are the addresses of `bufs`, `ints` as 32-bit integers, and two null pointers in place of
     the scratch memory that every Triton kernel takes. An empty grid launches nothing.
+
+    `by_value` are the places among `bufs` of buffers on the CPU, each with a position in bytes: in the place of the
+    address the kernel takes the number at that position, as it is when the kernel is launched.
     """
 
     kernel: int
     bufs: tuple[int, ...]
     grid: tuple[int, int, int]
     ints: tuple[int, ...] = ()
+    by_value: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,7 +196,7 @@ class PlanSpec:
     `mutated`: positions of the inputs that kernels write. `uncounted`: those of them whose version counters must not
     change, since the program writes to them through `x.data`. `device`: "cpu" or "cuda:N", where steps allocate memory.
     `aligned`: positions of the inputs whose address must be a multiple of 16. Kernels are called by `KernelCall` steps
-    on the CPU and by `Launch` steps on CUDA.
+    on the CPU and by `Launch` steps on CUDA. A plan for CUDA has both if it computes on the CPU as well.
 
     `kernel_labels`: names of CPU kernels in profiles, one for each of `kernel_names`, or empty.
 

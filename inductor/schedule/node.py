@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from ..ir.body import Op, walk
 from ..ir.buffer import ComputedBuffer
 from ..ir.size import AnySize, hint, known, same
@@ -35,6 +37,7 @@ class Node:
     writes: list[Access] = field(default_factory=list)
     counted: list[Index] = field(default_factory=list)  # indices that index_expr ops compute, also in masked bodies
     plain: bool = True  # all its stores are assignments; only such nodes are fused
+    device: torch.device = torch.device("cpu")  # where it runs
 
     @staticmethod
     def of(buffer: ComputedBuffer) -> Node:
@@ -50,6 +53,7 @@ class Node:
             [Access(dep.buf, from_ir(dep.index)) for dep in body.writes],
             [from_ir(op.args[0]) for op in walk(body.ops) if op.name == "index_expr"],
             all(op.args[3] is None for op in body.ops if op.name == "store"),
+            buffer.layout.device,
         )
 
 
@@ -91,6 +95,8 @@ class Group:
     members: list[Member]
     fusible: bool = True
     stored: set[str] = field(default_factory=set)  # written buffers that must reach memory; set by `schedule`
+    # Buffers on the CPU that a group on a GPU reads: kernels get their elements as arguments. Set by `schedule`.
+    by_value: frozenset[str] = frozenset()
 
     @staticmethod
     def of(node: Node) -> Group:
@@ -108,6 +114,11 @@ class Group:
     def reduces(self) -> bool:
         """Whether a member reduces over more than one element."""
         return bool(self.inner)
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which the members run."""
+        return self.members[0].node.device
 
     def outer_vars(self) -> list[tuple[str, AnySize]]:
         """The outer variables and their sizes."""

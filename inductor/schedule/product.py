@@ -98,6 +98,11 @@ class Product(Group):
         return out
 
     @property
+    def device(self) -> torch.device:
+        """The device of the product."""
+        return self.result.layout.device
+
+    @property
     def factors(self) -> tuple[Layout, Layout]:
         """The layouts of the two factors."""
         first = FACTORS[self.kernel.target]
@@ -155,7 +160,7 @@ def with_epilogue(kernel: ExternKernel, group: Group, keep: bool) -> Product | N
     point of its iteration space that belongs to the element. `keep`: the result must reach memory as well."""
     out = kernel.outputs[0]
     assert out is not None
-    if group.reduces or not group.fusible or any(type(n) is not int for n in group.outer):
+    if group.reduces or not group.fusible or group.by_value or any(type(n) is not int for n in group.outer):
         return None
     if group.written_names() & set(extern_reads(kernel)):
         return None  # programs that finish early would overwrite operands of others
@@ -248,6 +253,8 @@ def _with_prologue(steps: Sequence[Group | ExternKernel], candidate: Candidate, 
     group = steps[at]
     same = [x for x in product.kernel.operands() if (x.buffer if isinstance(x, View) else x).name == name]
     if not isinstance(group, Group) or isinstance(group, Product) or group.reduces or not group.fusible:
+        return candidate
+    if group.by_value:
         return candidate
     end = candidate.call if candidate.epilogue is None else candidate.epilogue
     between = set().union(*(_writes(step) for step in steps[at + 1 : end + 1]))

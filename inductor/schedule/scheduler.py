@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..ir.buffer import ComputedBuffer, ExternKernel, View
+from ..ir.buffer import Buffer, ComputedBuffer, ExternKernel, View
 from ..ir.nodes import BufferView, GraphIR
 from ..ir.size import hint
 from . import score
@@ -42,6 +42,7 @@ def schedule(graph: GraphIR) -> list[Group | ExternKernel]:
         scheduler.place(number, buffer)
     ordered = scheduler.ordered()
     _mark_stored(ordered, output_names(graph))
+    _mark_by_value(ordered, graph)
     return [u.what for u in ordered]
 
 
@@ -174,18 +175,23 @@ class _Scheduler:
                 users[n] = None
 
     def ordered(self) -> list[_Unit]:
-        """The units in topological order; among units that are ready, the earliest in program order comes first."""
+        """The units in topological order; among units that are ready, the earliest in program order comes first. In a
+        graph on a GPU groups on the CPU come before all others, so that kernels that read their results stay together.
+        """
         waiting = {n: len(self.dependencies.before[n]) for n in self.units}
-        ready = [n for n, count in waiting.items() if not count]
+        hosts = {n for n, unit in self.units.items() if isinstance(unit.what, Group) and unit.what.device.type == "cpu"}
+        groups = {n for n, unit in self.units.items() if isinstance(unit.what, Group)}
+        later = dict.fromkeys(self.units, False) | dict.fromkeys(self.units.keys() - hosts, hosts != groups)
+        ready = [(later[n], n) for n, count in waiting.items() if not count]
         heapq.heapify(ready)
         out = []
         while ready:
-            n = heapq.heappop(ready)
+            _, n = heapq.heappop(ready)
             out.append(self.units[n])
             for m in self.dependencies.after[n]:
                 waiting[m] -= 1
                 if not waiting[m]:
-                    heapq.heappush(ready, m)
+                    heapq.heappush(ready, (later[m], m))
         if len(out) != len(self.units):
             raise AssertionError("fusion made a dependency cycle")
         return out
@@ -204,6 +210,15 @@ def _mark_stored(ordered: Sequence[_Unit], outputs: set[str]) -> None:
                 n for n in unit.writes
                 if n in outputs or n not in names or read_by.get(n, 0) > (n in unit.reads)
             } & written
+
+
+def _mark_by_value(ordered: Sequence[_Unit], graph: GraphIR) -> None:
+    outs = [o for b in graph.buffers for o in (b.outputs if isinstance(b, ExternKernel) else (b,)) if o is not None]
+    buffers = [b for b in (*graph.inputs, *graph.constants, *outs) if isinstance(b, Buffer)]
+    on_cpu = {b.name for b in buffers if b.layout.device.type == "cpu"}
+    for unit in ordered:
+        if isinstance(unit.what, Group) and unit.what.device.type != "cpu":
+            unit.what.by_value = frozenset(on_cpu & unit.what.read_names())
 
 
 def print_schedule(groups: Sequence[Group | ExternKernel]) -> str:

@@ -6,9 +6,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from inductor.codegen.plan import codegen
+from inductor.cudagraphs.refusal import refusal
 from inductor.errors import Unsupported
 from inductor.lower.graph import lower_graph
 from inductor.passes.devices import on_one_device
+from inductor.runtime.plan_spec import Alloc, Arena, Extern, KernelCall, Launch, Slot
 from inductor.schedule import schedule
 
 
@@ -32,10 +34,46 @@ def test_a_number_on_the_cpu_is_copied_to_the_gpu():
     assert [i.device for i in spec.inputs] == ["", "cpu"]
 
 
-def test_kernels_on_two_devices_are_refused():
+def steps(spec, kind):
+    return [step for step in spec.steps if isinstance(step, kind)]
+
+
+def test_kernels_run_on_the_cpu_besides_the_gpu():
     gm = traced(lambda x, y: (x * 2, y * 2), "cuda:0", "cpu")
     assert not on_one_device(gm)
+    spec = planned(gm, 2)
+    (kernel,), (launch,) = steps(spec, KernelCall), steps(spec, Launch)
+    assert [step.device for step in steps(spec, Alloc)].count("cpu") == 1
+    assert (launch.kernel, kernel.kernel) == (0, 1) and spec.kernel_names[1] == "k0"
+    assert refusal(spec) is not None
+
+
+def test_kernels_on_two_gpus_are_refused():
+    gm = traced(lambda x, y: (x * 2, y * 2), "cuda:0", "cuda:1")
     with pytest.raises(Unsupported, match="several devices"):
+        planned(gm, 2)
+
+
+def test_a_number_computed_on_the_cpu_is_an_argument_of_kernels():
+    gm = traced(lambda x, s: (x * (1 - 0.9 ** (s + 1)), s + 1), "cuda:0", "number")
+    assert on_one_device(gm)
+    spec = planned(gm, 2)
+    (launch,) = steps(spec, Launch)
+    assert len(launch.by_value) == 1 and not steps(spec, Extern)
+    assert all(step.on_host for step in (*steps(spec, Arena), *steps(spec, Slot)))
+    assert refusal(spec) is not None
+
+
+def test_numbers_of_other_dtypes_are_copied():
+    gm = traced(lambda x, s: (x + s.to(torch.float16),), "cuda:0", "number")
+    assert on_one_device(gm)
+    spec = planned(gm, 1)
+    assert len(steps(spec, Extern)) == 1 and not steps(spec, Launch)[0].by_value
+
+
+def test_products_on_the_cpu_are_refused_in_a_graph_on_a_gpu():
+    gm = traced(lambda x, y: (x * 2, y @ y.t()), "cuda:0", "cpu")
+    with pytest.raises(Unsupported, match="on the CPU"):
         planned(gm, 2)
 
 

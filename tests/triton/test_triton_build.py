@@ -13,13 +13,19 @@ triton = pytest.importorskip("triton")
 from fake_gpu import on_gpu  # noqa: E402
 from kernel_programs import cross_entropy  # noqa: E402
 from op_samples import BINARY, UNARY, UNARY_POS, aten, lowered  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from inductor.cache.file_store import Cache  # noqa: E402
+from inductor.codegen import codegen  # noqa: E402
 from inductor.codegen.triton import TritonSource, heuristics  # noqa: E402
 from inductor.dtypes import dtype_name  # noqa: E402
 from inductor.ir.buffer import Buffer  # noqa: E402
+from inductor.lower import lower_graph  # noqa: E402
+from inductor.passes.devices import on_one_device  # noqa: E402
 from inductor.runtime import triton_build, triton_worker  # noqa: E402
 from inductor.runtime.cpp_build import BuildError  # noqa: E402
+from inductor.runtime.plan_spec import Launch  # noqa: E402
 from inductor.schedule import Group, schedule  # noqa: E402
 
 
@@ -161,3 +167,21 @@ def test_a_worker_that_dies_is_replaced(cache):
         triton_build.build(deadly, 90, cache)
     more = [dataclasses.replace(kernel, num_stages=n) for n in (1, 2, 3, 4)]
     assert all(cubin.data for cubin in triton_build.build_all(more, 90, cache))
+
+
+def test_numbers_of_the_cpu_are_arguments():
+    """Kernels for a GPU take numbers of each width; what Triton compiles has exactly the arguments that a plan passes."""
+    gpu, cpu = torch.device("cuda:0"), torch.device("cpu")
+    dtypes = torch.float32, torch.float64, torch.int64, torch.int32
+    mode = FakeTensorMode()
+    with mode, torch.no_grad():
+        numbers = [torch.empty((), dtype=dtype, device=cpu) for dtype in dtypes]
+        xs = [torch.empty(n, device=gpu) for n in (2000, 64, 640)]
+        gm = make_fx(lambda *args: [x * args[3] + args[4] - args[5] - args[6] for x in args[:3]])(*xs, *numbers)
+    on_one_device(gm)
+    graph = lower_graph(gm, [None] * 3)
+    source, spec = codegen(schedule(graph), graph)
+    assert sorted(set(source.kernels[0].signature)) == ["*fp32", "fp32", "fp64", "i32", "i64"]
+    assert [len(step.by_value) for step in spec.steps if isinstance(step, Launch)] == [4]
+    (cubin,) = triton_build.build_all(source.kernels, 90)
+    assert cubin.hidden == 2

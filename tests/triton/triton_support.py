@@ -96,6 +96,13 @@ interpreter.InterpreterBuilder.create_dot = _create_dot
 # ---- a plan in Python
 
 
+def number(tensor, position):
+    """An element of a tensor, counted from its first one, as an argument that a kernel takes by value."""
+    dtype = getattr(tl, dtype_name(tensor.dtype))
+    value = tensor.as_strided((1,), (1,), tensor.storage_offset() + position).numpy().copy()
+    return tl.tensor(interpreter.TensorHandle(value, dtype), dtype)
+
+
 def load(kernel):
     """The function of a TritonKernel."""
     path = Path(FOLDER.name) / f"{kernel.name}.py"

@@ -35,7 +35,8 @@ class InterpretedPlan(PythonPlan):
         self, spec: PlanSpec, kernels: Sequence[Any], bound: Sequence[torch.Tensor], form: str,
         fallback: Callable[..., Any] | None,
     ) -> None:
-        super().__init__(spec, (), tuple(bound), form, fallback)
+        addresses = tuple(k if isinstance(k, int) else 0 for k in kernels)
+        super().__init__(spec, addresses, tuple(bound), form, fallback)
         self.triton_kernels = kernels
 
     def __call__(self, *args: Any) -> Any:
@@ -45,6 +46,7 @@ class InterpretedPlan(PythonPlan):
         return super().__call__(*args)
 
     def _run(self, buffers: dict[int, Any]) -> None:
+        arenas: dict[bool, torch.Tensor] = {}
         for step in self._spec.steps:
             if isinstance(step, Launch):
                 self._launch(step, buffers)
@@ -55,9 +57,9 @@ class InterpretedPlan(PythonPlan):
                 buffer.untyped_storage().fill_(POISON)
                 buffers[step.buf] = buffer
             elif isinstance(step, Arena):
-                self.arena = torch.full((step.nbytes,), POISON, dtype=torch.uint8)
+                arenas[step.on_host] = torch.full((step.nbytes,), POISON, dtype=torch.uint8)
             elif isinstance(step, Slot):
-                buffers[step.buf] = _slot(self.arena, step)
+                buffers[step.buf] = _slot(arenas[step.on_host], step)
             elif isinstance(step, Status):
                 buffers[step.buf] = torch.zeros(1, dtype=torch.int64)
             else:
@@ -69,7 +71,11 @@ class InterpretedPlan(PythonPlan):
             return
         given = [buffers[b] for b in step.bufs]
         for t, kind in zip(given, kernel.signature):
-            assert kind == triton_support.POINTER[t.dtype], (kind, t.dtype)
+            assert kind.removeprefix("*") == triton_support.POINTER[t.dtype].removeprefix("*"), (kind, t.dtype)
+        taken = [place for place, kind in enumerate(kernel.signature) if not kind.startswith("*")]
+        assert taken == [place for place, _ in step.by_value], (taken, step)
+        for place, offset in step.by_value:
+            given[place] = triton_support.number(given[place], offset // given[place].element_size())
         triton_support.load(kernel)[step.grid](*given, *step.ints, **kernel.constants)
 
     def _run_on_cpu(self, step: Step, buffers: dict[int, Any]) -> None:
@@ -109,21 +115,22 @@ def _make_plan(
     return InterpretedPlan(spec, kernels, bound, form, fallback)
 
 
-def _traced_as_on_gpu(trace: Callable[..., Any]) -> Callable[..., Any]:
+def _traced_as_on_gpu(trace: Callable[..., Any], numbers_on_cpu: bool) -> Callable[..., Any]:
     """`trace`, whose result has an ATen graph as its attribute `graph`, with that graph moved to the GPU."""
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         result = trace(*args, **kwargs)
-        on_gpu(result.graph)
+        on_gpu(result.graph, numbers_on_cpu)
         return result
 
     return traced
 
 
-def install() -> None:
-    """Makes `inductor` compile every graph of this process for the GPU and interpret it."""
-    inductor.generate.to_aten = _traced_as_on_gpu(inductor.generate.to_aten)
-    inductor.generate.to_joint = _traced_as_on_gpu(inductor.generate.to_joint)
+def install(numbers_on_cpu: bool = False) -> None:
+    """Makes `inductor` compile every graph of this process for the GPU and interpret it. `numbers_on_cpu`: graph inputs
+    of no dimensions are on the CPU."""
+    inductor.generate.to_aten = _traced_as_on_gpu(inductor.generate.to_aten, numbers_on_cpu)
+    inductor.generate.to_joint = _traced_as_on_gpu(inductor.generate.to_joint, numbers_on_cpu)
     inductor.build.make_plan = _make_plan
     inductor.build.load_cubins = lambda kernels, device: list(kernels)
     rerun._rng = lambda device: CpuGenerator  # type: ignore[assignment]

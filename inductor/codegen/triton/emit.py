@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from ...errors import Unsupported
 from ...ir.size import Size
-from ...schedule.index import Index, variable
-from ..emitter import KernelWriter
+from ...schedule.index import Affine, Index, variable
+from ..emitter import HostNumber, KernelWriter
 from ..printer import TritonPrinter
 from ..values import DEEP, STATUS, Store, Val, Values, deep_operands, kind_of
 from .axes import Axes
@@ -25,6 +25,7 @@ from .ops import (
     ELEMENT,
     LOGIC,
     NATIVE,
+    NUMBER,
     PREDICATE,
     RANK,
     ROUGH,
@@ -260,6 +261,8 @@ class Emitter(KernelWriter):
 
     def _load(self, value: Val) -> Piece:
         buf, index, names = value.attrs
+        if buf in self.values.by_value:
+            return self._host_number(value)
         masked = value.op == "masked_load"
         at = self.index(index, tuple(zip(names, value.args[masked:])))
         axes, more = at.axes, list[str]()
@@ -270,6 +273,13 @@ class Emitter(KernelWriter):
         options = f", {mask}" if mask else ""
         text = f"tl.load({self.pointer(buf, at, axes)}{options}{self.eviction(value)})"
         return self.emit(value.kind, axes, text + self._widened(self.dtypes[buf]))
+
+    def _host_number(self, value: Val) -> Piece:
+        """A load from a buffer on the CPU. Unsupported if it is not always of the same element."""
+        buf, index, _ = value.attrs
+        if not isinstance(index, Affine) or index.terms or type(index.const) is not int or value.dtype not in NUMBER:
+            raise Unsupported(f"a kernel on a GPU reads {value.dtype} elements of a tensor on the CPU")
+        return self.emit(value.kind, NONE, self.pointer_to(HostNumber(buf, index.const)))
 
     def eviction(self, value: Val) -> str:
         """The text of a load's eviction policy option, if any."""

@@ -81,7 +81,7 @@ def _independent(batch: _Batch, reads: Collection[str], writes: Collection[str])
 
 def _likeness(group: Group, given: Collection[str], nbytes: Mapping[str, int]) -> object:
     """A cheap key that groups with the same code have in common; None for a group that is launched alone."""
-    if type(group) is not Group or group.reduces or not group.fusible:
+    if type(group) is not Group or group.reduces or not group.fusible or group.device.type == "cpu":
         return None
     if any(isinstance(n, Size) or n == 0 for n in group.outer):
         return None

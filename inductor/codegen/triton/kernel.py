@@ -16,6 +16,7 @@ from ...dtypes import dtype_of
 from ...ir.size import AnySize, Size, ceil_of, hint, known, quotient, same
 from ...schedule.index import Affine
 from ...schedule.node import Group
+from ..emitter import HostNumber
 from ..values import Store, Val, Values
 from . import heuristics
 from .accumulate import Reducer, online_pairs
@@ -23,7 +24,7 @@ from .axes import Axes, plan_axes
 from .emit import Emitter, Piece
 from .gpu import Gpu
 from .heuristics import Config
-from .ops import POINTER
+from .ops import NUMBER, POINTER
 
 GROUP = 4  # adjacent elements that one thread loads at once
 SCRATCH = {"f": "float32", "d": "float64", "i": "int32", "l": "int64"}
@@ -33,14 +34,14 @@ SCRATCH = {"f": "float32", "d": "float64", "i": "int32", "l": "int64"}
 class TritonKernel:
     """A kernel to compile and launch. `text` is a Python module that defines the function `name`.
 
-    The function takes `bufs` in order, of the pointer types `signature`, then the 32-bit integers `sizes`, then the
-    compile-time `constants` (sizes of the iteration space and of blocks) by name. `aligned`: the arguments whose
-    address must be a multiple of 16.
+    The function takes `bufs` in order, of the types `signature` (pointers, and of HostNumbers numbers), then the 32-bit
+    integers `sizes`, then the compile-time `constants` (sizes of the iteration space and of blocks) by name. `aligned`:
+    the arguments whose address must be a multiple of 16.
     """
 
     name: str
     text: str
-    bufs: tuple[str, ...]
+    bufs: tuple[str | HostNumber, ...]
     constants: dict[str, int]
     grid: tuple[AnySize, ...]
     num_warps: int
@@ -64,7 +65,7 @@ class Launch:
     """A call of kernel number `kernel` of a source on these buffers."""
 
     kernel: int
-    bufs: tuple[str, ...]
+    bufs: tuple[str | HostNumber, ...]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Draft:
 
     kind: str
     lines: tuple[str, ...]
-    bufs: tuple[str, ...]
+    bufs: tuple[str | HostNumber, ...]
     constants: dict[str, int]
     grid: tuple[AnySize, ...]
     config: Config
@@ -150,8 +151,10 @@ class Kernel(Emitter):
 
     def finished(self, kind: str, programs: AnySize, unaligned: Collection[str]) -> Draft:
         """The draft made from the lines written so far."""
-        signature = tuple(POINTER[self.dtypes[b]] for b in self.bufs)
-        aligned = tuple(i for i, b in enumerate(self.bufs) if b not in unaligned)
+        signature = tuple(
+            NUMBER[self.dtypes[b.buf]] if isinstance(b, HostNumber) else POINTER[self.dtypes[b]] for b in self.bufs
+        )
+        aligned = tuple(i for i, b in enumerate(self.bufs) if isinstance(b, str) and b not in unaligned)
         varying = {name: value for name, value in self.constants.items() if isinstance(value, Size)}
         constants = {name: value for name, value in self.constants.items() if not isinstance(value, Size)}
         counts = [f"{name} = {self.printer.size(value)}" for name, value in varying.items()]

@@ -18,6 +18,8 @@ POINTER = {
     "float32": "*fp32", "float64": "*fp64", "bfloat16": "*bf16", "float16": "*fp16", "bool": "*i1", "int64": "*i64",
     "int32": "*i32", "int16": "*i16", "int8": "*i8", "uint8": "*u8",
 }
+# The type of a number that a kernel takes by value.
+NUMBER = {"float32": "fp32", "float64": "fp64", "int64": "i64", "int32": "i32"}
 ELEMENT = {name: f"tl.{'int1' if name == 'bool' else name}" for name in POINTER}
 NATIVE = {"float32", "float64", "bool", "int64", "int32"}  # dtypes that are a compute type themselves
 RANK = "milfd"

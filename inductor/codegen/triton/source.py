@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from ...schedule.node import Group
 from ...schedule.product import Product
-from ..cpp.source import operators, user_lines
+from ..cpp.source import Source, operators, user_lines
+from ..emitter import HostNumber
 from .gpu import DEFAULT, Gpu
 from .horizontal import combined
 from .kernel import Draft, Launch, Scratch, TritonKernel, drafts
@@ -29,18 +30,20 @@ class GroupLaunches:
     scratch: tuple[Scratch, ...]
 
     @property
-    def bufs(self) -> list[str]:
-        """All buffers that are passed to a launch, except scratch memory, without duplicates."""
+    def bufs(self) -> list[str | HostNumber]:
+        """All arguments of the launches except scratch memory, without duplicates."""
         scratch = {s.name for s in self.scratch}
         return [b for b in dict.fromkeys(b for launch in self.launches for b in launch.bufs) if b not in scratch]
 
 
 @dataclass
 class TritonSource:
-    """Collects kernels for a GPU. `kernels` are the distinct ones, in order of first use."""
+    """Collects kernels for a GPU. `kernels` are the distinct ones, in order of first use; `host` holds those of groups
+    that run on the CPU."""
 
     gpu: Gpu = DEFAULT
     kernels: list[TritonKernel] = field(default_factory=list)
+    host: Source = field(default_factory=Source)
     _known: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def group(self, group: Group, dtypes: Mapping[str, str], unaligned: Collection[str] = ()) -> GroupLaunches:

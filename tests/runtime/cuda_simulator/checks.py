@@ -29,7 +29,7 @@ from inductor.runtime.plan_spec import (
 
 sim = ctypes.CDLL(os.environ["PYFRAME_CUDA_DRIVER"])
 sim.sim_context.restype = sim.sim_current.restype = ctypes.c_void_p
-NAMES = ("add_one", "scale_add", "check_index")
+NAMES = ("add_one", "scale_add", "check_index", "scale_by")
 KERNELS = tuple(CudaKernel(b"code", name, 4, 128) for name in NAMES)
 N = 4
 FLAT = ("float32", (N,), (1,))
@@ -79,6 +79,34 @@ def test_a_launch_gets_its_arguments():
     assert record.stream == 0x51
     assert tuple(record.scratch) == (None, None)
     assert record.context == sim.sim_context(0)
+
+
+def test_kernels_take_numbers_that_the_cpu_computes():
+    """A kernel of the CPU writes scratch memory of the host; the launch reads it, and an element of an input."""
+    double = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(
+        lambda bufs, ints: ctypes.memmove(bufs[1], ctypes.byref(ctypes.c_float(
+            2 * ctypes.cast(bufs[0], ctypes.POINTER(ctypes.c_float))[0])), 4)
+    )  # fmt: skip
+    steps = [
+        Arena(64), Arena(128, on_host=True),
+        Slot(3, 64, "float32", (), (), on_host=True),
+        KernelCall(4, (1, 3)),
+        Alloc(4, *FLAT),
+        Launch(3, (0, 4, 3, 2), (1, 1, 1), (N,), ((2, 0), (3, 8))),
+        Alloc(5, "float32", (), (), "cpu"),
+        KernelCall(4, (3, 5)),
+    ]  # fmt: skip
+    inputs = [None, InputSpec("tensor", "float32", (), (), "cpu"), InputSpec("tensor", "float64", (2,), (1,), "cpu")]
+    kernels = (*KERNELS, ctypes.cast(double, ctypes.c_void_p).value)
+    plan = make_plan(spec_of(inputs, steps, [4, 5, 3], (*NAMES, "k0")), kernels)
+    x = torch.randn(N)
+    for k in range(3):
+        number, pair = torch.tensor(1.5 + k), torch.tensor([9.0, k / 4], dtype=torch.float64)
+        a, b, c = plan(x, number, pair)
+        torch.testing.assert_close(a, x * 2 * number + pair[1].float())
+        torch.testing.assert_close([b, c], [4 * number, 2 * number])
+    with pytest.raises(ValueError, match="no argument"):
+        make_plan(spec_of(inputs, [Alloc(3, *FLAT), Launch(0, (0, 3), (1, 1, 1), (N,), ((2, 0),))], [3]), KERNELS)
 
 
 def test_the_current_device_is_restored():

@@ -54,6 +54,16 @@ scale_add(void **p)
 }
 
 static void
+scale_by(void **p)
+{
+    const float *x = *(float **)p[0];
+    float *out = *(float **)p[1];
+    for (int32_t i = 0; i < *(int32_t *)p[4]; i++) {
+        out[i] = x[i] * *(float *)p[2] + (float)*(double *)p[3];
+    }
+}
+
+static void
 check_index(void **p)
 {
     const int64_t *index = *(int64_t **)p[0];
@@ -66,7 +76,8 @@ static const struct kernel {
     const char *name;
     int n_params;
     void (*run)(void **params);
-} kernels[] = {{"add_one", 3, add_one}, {"scale_add", 5, scale_add}, {"check_index", 3, check_index}};
+} kernels[] = {{"add_one", 3, add_one}, {"scale_add", 5, scale_add}, {"check_index", 3, check_index},
+             {"scale_by", 5, scale_by}};
 
 /* ---- The driver ---- */
 API cuInit(uint32_t flags) { FAIL_IF_ASKED("cuInit") return flags == 0 ? 0 : INVALID_VALUE; }
