@@ -17,7 +17,8 @@ class HostNumber(NamedTuple):
 
 class KernelWriter:
     """Base of the emitters. `bufs` collects the kernel's arguments in order: the names of buffers whose address it
-    takes, and HostNumbers. `lines` are the lines of the scope that is being written, `dtypes` those of all buffers by name."""
+    takes, and HostNumbers. `lines` are the lines of the scope that is being written. `dtypes` are those of all buffers
+    by name."""
 
     def __init__(self, dtypes: Mapping[str, str]) -> None:
         self.dtypes = {**dtypes, STATUS: "int64"}

@@ -67,8 +67,8 @@ def make_plan(
     IndexError. The plan does not record autograd history.
 
     `kernels`: addresses of functions on the CPU, and CudaKernels, in the order of `spec.kernel_names`. `form`: the
-    container of the outputs. `python`: use the reference runner even if the C extension is available (CPU only). `label`: the
-    name of a call in torch's profiler, within which CPU kernels appear as ranges.
+    container of the outputs. `python`: use the reference runner even if the C extension is available (CPU only).
+    `label`: the name of a call in torch's profiler, within which CPU kernels appear as ranges.
 
     For a CUDA device, RuntimeError is raised if there is no device or a kernel cannot be loaded. A call only queues
     work on torch's current stream, so an index out of bounds raises IndexError in a later call.
