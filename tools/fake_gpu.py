@@ -40,8 +40,8 @@ def moved(value: Any) -> Any:
 
 
 def on_gpu(gm: fx.GraphModule, numbers_on_cpu: bool = False) -> fx.GraphModule:
-    """`gm`, whose nodes carry fake tensors of the CPU, changed to one of a GPU. `numbers_on_cpu`: inputs of no dimensions,
-    and what is computed from them alone, stay on the CPU."""
+    """`gm`, whose nodes carry fake tensors of the CPU, changed to one of a GPU. `numbers_on_cpu`: inputs of no
+    dimensions, and what is computed from them alone, stay on the CPU."""
     for node in gm.graph.nodes:
         if numbers_on_cpu and _stays(node):
             continue
