@@ -90,9 +90,11 @@ def test_nan_and_infinity_stay_in_their_rows():
     def fn(g, x, w):
         return g @ w, g.t() @ x, x @ w.t()
 
-    for eager, exact in zip(fn(grad, x, w), fn(grad.double(), x.double(), w.double())):
-        assert torch.equal(eager.isnan(), exact.isnan())
-    padded(fn, grad, x, w)
+    # Not oneDNN's product: with one thread on a CPU with AMX its NaN are in other places than those of float64.
+    with torch.backends.mkldnn.flags(enabled=False):
+        for eager, exact in zip(fn(grad, x, w), fn(grad.double(), x.double(), w.double())):
+            assert torch.equal(eager.isnan(), exact.isnan())
+        padded(fn, grad, x, w)
 
 
 def test_batches():
