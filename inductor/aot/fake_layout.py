@@ -33,6 +33,7 @@ _BATCH_NORMS = (
     aten._batch_norm_with_update.default, aten._batch_norm_with_update_functional.default,
     aten._batch_norm_no_update.default,
 )  # fmt: skip
+_NORMS = (aten.native_layer_norm.default, aten.native_group_norm.default)  # those that save a mean and a deviation
 _CHANNELS = (  # contiguous or channels last on the CPU
     aten.channel_shuffle.default,
     aten.native_batch_norm.default, aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats,
@@ -60,6 +61,10 @@ def mend_layouts() -> None:
     _register_before_decomposition(aten.roll.default, on_cpu(_rolled))
     layouts: dict[Any, Callable[..., Any]] = {aten.ldexp.Tensor: _as_ldexp, **dict.fromkeys(_ELEMENTWISE, _broadcast)}
     layouts |= dict.fromkeys(_CONTIGUOUS, _contiguous) | dict.fromkeys(_CHANNELS, _by_channels)
+    of_torch = {op: rule for op in _NORMS if (rule := fake_impls.op_implementations_dict.get(op)) is not None}
+    for operator, rule in of_torch.items():
+        fake_impls.op_implementations_dict[operator] = _with_saved(rule)
+    layouts |= {operator: _unchanged for operator in _NORMS if operator not in of_torch}
     layouts |= dict.fromkeys(PADS, _padded) | dict.fromkeys(PADS_BACKWARD, _pad_gradient)
     for operator, layout in layouts.items():
         decomposed = None if operator in meta_table else decomposition_table.get(operator)
@@ -87,6 +92,18 @@ def on_cpu(result: Callable[..., Any]) -> Callable[..., Any]:
             return result(x, *args, **kwargs)
 
     return rule
+
+
+def _with_saved(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A fake tensor rule for a norm, with the dtypes of what the norm saves corrected."""
+
+    @functools.wraps(rule)
+    def corrected(mode: Any, operator: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        result, *saved = rule(mode, operator, x, *args, **kwargs)
+        with mode:
+            return result, *_saved(saved, x, args)
+
+    return corrected
 
 
 class _Inside(threading.local):
@@ -118,6 +135,8 @@ def _with_layout(
                 several = isinstance(computed, tuple | list)
                 if operator in _BATCH_NORMS:
                     computed = (computed[0], *_statistics(computed[1:], args))
+                if operator in _NORMS:
+                    computed = (computed[0], *_saved(computed[1:], args[0], args[1:]))
                 first = computed[0] if several else computed
                 wanted = layout(first, *args)
                 if wanted is None:
@@ -146,6 +165,10 @@ def _contiguous(result: torch.Tensor, *args: Any) -> torch.memory_format:
     return torch.contiguous_format
 
 
+def _unchanged(result: torch.Tensor, *args: Any) -> None:
+    """The layout that torch predicts."""
+
+
 def _as_ldexp(result: torch.Tensor, x: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     """Layout of a product with a power of 2; the power is contiguous."""
     return torch.add(x, _like(exponent, torch.contiguous_format))
@@ -157,15 +180,19 @@ def _by_channels(result: torch.Tensor, x: torch.Tensor, *args: Any) -> torch.mem
 
 def _statistics(results: Sequence[torch.Tensor], args: Sequence[Any]) -> list[torch.Tensor]:
     """The results of batch normalisation after the first: the mean and deviation that are saved, a buffer that some
-    operators reserve for the backward, and the new running statistics if the operator returns them. On the CPU the
-    saved ones have the dtype of the weight, bias and running statistics, which are float32 beside an input in half
-    precision or have its dtype."""
-    parameters, running = [a for a in args[1:5] if isinstance(a, torch.Tensor)], args[3:5]
-    saved, rest = list(results[:2]), list(results[2:])
-    if args[0].device.type == "cpu" and parameters:
-        saved = [x.to(parameters[0].dtype) for x in saved]
+    operators reserve for the backward, and the new running statistics if the operator returns them."""
+    saved, rest, running = _saved(results[:2], args[0], args[1:5]), list(results[2:]), args[3:5]
     reserved = len(rest) % 2
     return saved + rest[:reserved] + [x.to(old.dtype) for x, old in zip(rest[reserved:], running)]
+
+
+def _saved(results: Sequence[torch.Tensor], x: torch.Tensor, given: Sequence[Any]) -> list[torch.Tensor]:
+    """The mean and the deviation of `x` that a norm saves. On the CPU they have the dtype of the tensors among `given`,
+    its parameters and running statistics, which is float32 beside an `x` in half precision or the dtype of `x`."""
+    parameters = [a for a in given if isinstance(a, torch.Tensor)]
+    if x.device.type != "cpu" or not parameters:
+        return list(results)
+    return [result.to(parameters[0].dtype) for result in results]
 
 
 def pad_format(x: torch.Tensor) -> torch.memory_format:

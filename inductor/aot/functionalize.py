@@ -27,6 +27,7 @@ from .calls import call, python_kernels
 from .eager_checks import TRACED_AS
 from .fake import fake_mode, forget_tensors, make_fx
 from .in_place import WrongInPlace, run_in_place
+from .kernel_dtypes import KernelDtypes
 from .plain_memory import computed_values, refuse_special
 from .unused import check_unused
 
@@ -103,7 +104,8 @@ def to_aten(
     # Never in the caller's inference mode: the result is cached and also serves calls outside of it, in which views are
     # views of the inputs and writes count.
     with torch.inference_mode(False), torch.no_grad(), mode, python_kernels(mode), preserve_node_meta():
-        aliases, shared, strides, versions = _find_aliases(flat, fakes)
+        with KernelDtypes():
+            aliases, shared, strides, versions = _find_aliases(flat, fakes)
         graph = _functional(flat, decompositions, fakes)
         if _writes_inside(graph):  # from a decomposition
             graph = _functional(torch.fx.Interpreter(graph).run, decompositions, fakes)

@@ -30,6 +30,7 @@ from .functionalize import (
     unwrapped,
     version_of,
 )
+from .kernel_dtypes import KernelDtypes
 from .levels import AutogradGraph, Level, conflicts, levels, reaching, saves_nothing
 from .memory import is_random, separate_memory
 from .plain_memory import computed_values
@@ -333,7 +334,8 @@ class _Trace:
         before = [InputState.of(x) if isinstance(x, torch.Tensor) else None for x in primals]
         versions = list(map(version_of, primals))
         run = _TrainingRun(self.gm, state, primals)
-        result = run.run(*primals[: self.count])
+        with KernelDtypes():
+            result = run.run(*primals[: self.count])
         if run.recorded:
             raise RecordedWrites(run.recorded)
         values, structure = pytree.tree_flatten(result)
@@ -350,7 +352,8 @@ class _Trace:
             found: Sequence[Any] = [None] * len(wanted)
             if tangents and wanted:
                 outputs = finals.returned[: len(tangents)]
-                found = torch.autograd.grad(outputs, wanted, tangents, allow_unused=True)
+                with KernelDtypes():
+                    found = torch.autograd.grad(outputs, wanted, tangents, allow_unused=True)
             if any(unwrapped(x) is not value for x, value in zip(seen, values_before)):
                 raise NotFunctional("the backward pass writes to an input, a result or the gradient of a result")
             if len(tangents) > 1:

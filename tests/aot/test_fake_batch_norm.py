@@ -1,5 +1,5 @@
-"""Batch normalisation on fake tensors: sizes and dtypes of all results are those of the kernels, and compiled calls of
-the operators run as one graph."""
+"""Batch normalisation and other norms on fake tensors: sizes and dtypes of all results are those of the kernels, and
+compiled calls of the operators run as one graph."""
 
 import pytest
 import torch
@@ -35,6 +35,19 @@ def test_fake_results(name, dtype, parameters, training):
     with FakeTensorMode() as mode:
         fake = operator(*map(mode.from_tensor, args), *rest)
     assert described(fake) == described(operator(*args, *rest))
+
+
+@pytest.mark.parametrize("dtype, parameters", DTYPES)
+@pytest.mark.parametrize("name", ["native_layer_norm", "native_group_norm"])
+def test_fake_statistics_of_other_norms(name, dtype, parameters):
+    mend_layouts()
+    x, weight = torch.randn(2, 4, 6, dtype=dtype), torch.rand(6 if name == "native_layer_norm" else 4, dtype=parameters)
+    rest = (1e-5,) if name == "native_layer_norm" else (2, 4, 6, 2, 1e-5)
+    shape = ([6],) if name == "native_layer_norm" else ()
+    operator = getattr(torch, name)
+    with FakeTensorMode() as mode:
+        fake = operator(mode.from_tensor(x), *shape, mode.from_tensor(weight), mode.from_tensor(weight), *rest)
+    assert described(fake) == described(operator(x, *shape, weight, weight, *rest))
 
 
 @pytest.mark.parametrize("training", [True, False])
