@@ -78,7 +78,7 @@ def store_fast(frame: Frame, name: str) -> None:
     if isinstance(value, CellVar) and name in frame.cc.cellvars:  # restored after `load_fast_and_clear`
         frame.cells[name] = value
         return
-    if frame.tx.weak_references and name in frame.locals:
+    if frame.tx.weak_references and name in frame.locals and frame.locals[name] is not value:
         _release(frame, frame.locals[name])
     if value is NULL:
         frame.locals.pop(name, None)
