@@ -19,6 +19,7 @@ from .devices import on_one_device
 from .epilogue import activated_products
 from .layout import channels_last
 from .matmul import products_of_convolutions, products_of_gradients
+from .stacks import items_of_stacks
 from .stem import blocks_of_pixels
 
 __all__ = ["biases_apart", "run_joint_passes", "run_passes", "without_known_masks"]
@@ -30,6 +31,7 @@ def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = F
     Nodes carry fake tensors. `shared` is as for `lower_graph`. `force` converts to channels_last even if it is not
     expected to be faster.
     """
+    items_of_stacks(gm)
     on_one_device(gm)
     biases_apart(gm)
     converted = channels_last(gm, shared, force)
@@ -47,6 +49,7 @@ def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = F
 
 def run_joint_passes(gm: fx.GraphModule, force: bool = False) -> None:
     """The passes for a joint graph (forward and backward), before it is partitioned."""
+    items_of_stacks(gm)
     on_one_device(gm)
     if channels_last(gm, force=force):
         products_of_gradients(gm)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import fx
@@ -36,8 +36,6 @@ def on_one_device(gm: fx.GraphModule) -> bool:
         if _is_on_cpu(node) and _is_constant(node) and _serves_gpu(node, gpu):
             _move_constant(gm, node, gpu)
             changed = True
-    for node in list(gm.graph.nodes):
-        changed |= _items_of_stack(node)
     for node in list(gm.graph.nodes):
         users = [u for u in node.users if device_of(u) == gpu and u.target is not aten._to_copy.default]
         if _is_on_cpu(node) and users:
@@ -95,25 +93,6 @@ def _move_constant(gm: fx.GraphModule, node: fx.Node, gpu: torch.device) -> None
         if _is_on_cpu(copy):
             copy.meta["val"] = value_of(copy.target, copy.args, copy.kwargs)
             copies.extend(copy.users)
-
-
-def _items_of_stack(unbind: fx.Node) -> bool:
-    """If a node unbinds a stack of 0-d CPU tensors, lets operators use these tensors. Returns whether it did.
-
-    Steps of optimizers do this, because operators on lists of tensors take a tensor of numbers.
-    """
-    stack = unbind.args[0] if unbind.target is aten.unbind.int else None
-    if not isinstance(stack, fx.Node) or stack.target is not aten.stack.default or not _is_on_cpu(stack):
-        return False
-    items, changed = cast(list[fx.Node], stack.args[0]), False
-    if stack.meta["val"].dim() != 1:
-        return False
-    for item in list(unbind.users):
-        given = items[cast(int, item.args[1])]
-        if item.meta["val"].dtype == given.meta["val"].dtype and _is_on_cpu(given):
-            item.replace_all_uses_with(given, lambda user: user.op == "call_function")
-            changed = True
-    return changed
 
 
 def _sum_on_gpu(graph: fx.Graph, node: fx.Node) -> bool:
