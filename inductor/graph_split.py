@@ -5,7 +5,9 @@ A graph is split at:
 - control flow on tensors (`cond`, `while_loop`, `scan`), and entering or leaving inference mode;
 - calls that must run in order: settings of the process, and whatever draws from, reads or writes a generator that the
   program holds;
-- tensors created with `requires_grad=True`, and operators of other libraries that write to their arguments;
+- tensors created with `requires_grad=True`;
+- operators of other libraries that write to their arguments, or that have no autograd kernel and take a tensor that
+  requires a gradient: autograd records what their kernels do;
 - operators on sparse, nested or quantized tensors, and operators with a sparse gradient.
 
 Two more kinds are found only when the graph is traced with its gradients: writes to inputs that autograd records, and
@@ -89,7 +91,7 @@ def _cuts(node: fx.Node, recording: _Recording) -> bool:
         return True
     if node.op.startswith("call") and any(map(_is_special, (node, *node.all_input_nodes))):
         return True
-    if _has_sparse_gradient(node) or _writes_as_custom(node, recording):
+    if _has_sparse_gradient(node) or _writes_as_custom(node, recording) or _recorded_inside(node, recording):
         return True
     if any(isinstance(value_of(arg), torch.Generator) for arg in node.all_input_nodes) and node.op != "output":
         return True
@@ -122,14 +124,35 @@ def _writes_as_custom(node: fx.Node, recording: _Recording) -> bool:
     False if gradients are recorded and an argument requires one or is a view. A subgraph that returns a view of a
     tensor it creates does not share the version counter of the view's base, where autograd looks for writes.
     """
-    if not isinstance(node.target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-        return False
-    target = node.target
-    overloads = [target] if isinstance(target, torch._ops.OpOverload) else map(target.__getattr__, target.overloads())
-    if not any(op.namespace not in ("aten", "prims") and op._schema.is_mutable for op in overloads):
+    if not any(op._schema.is_mutable for op in _library_overloads(node.target)):
         return False
     given = [x for x in map(value_of, node.all_input_nodes) if isinstance(x, torch.Tensor)]
     return not any(x.requires_grad or x._is_view() for x in given) or not recording.possible
+
+
+def _recorded_inside(node: fx.Node, recording: _Recording) -> bool:
+    """Whether a node is an operator of another library without an autograd kernel, for which autograd records the
+    operators that its kernel calls; a graph traced on fake tensors shows only what its fake kernel does."""
+    if not any(map(_lacks_autograd, _library_overloads(node.target))):
+        return False
+    given = [x for x in map(value_of, node.all_input_nodes) if isinstance(x, torch.Tensor)]
+    return any(x.requires_grad for x in given) and recording.possible
+
+
+def _library_overloads(target: Any) -> list[torch._ops.OpOverload]:
+    """The overloads that a call of `target` may choose; none if it is not an operator, or one of ATen or prims."""
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        overloads = [getattr(target, name) for name in target.overloads()]
+    else:
+        overloads = [target] if isinstance(target, torch._ops.OpOverload) else []
+    return [each for each in overloads if each.namespace not in ("aten", "prims")]
+
+
+_AUTOGRAD_KERNELS = ("Autograd", "AutogradCPU", "AutogradCUDA", "CompositeImplicitAutograd")
+
+
+def _lacks_autograd(op: torch._ops.OpOverload) -> bool:
+    return not any(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key) for key in _AUTOGRAD_KERNELS)
 
 
 def _symbols(*nodes: fx.Node) -> set[Any]:

@@ -74,10 +74,12 @@ def _source_of(device: torch.device) -> Source | TritonSource:
 
 
 def device_of(graph: GraphIR) -> torch.device:
-    """The device of the plan: a GPU if any tensor is on it; other tensors may be on the CPU. Raises Unsupported for
-    several GPUs, or for a device type other than cpu and cuda."""
+    """The device of the plan: a GPU if any tensor is on it; other tensors may be on the CPU, and inputs that are not
+    used on any device. Raises Unsupported for several GPUs, or for a device type other than cpu and cuda."""
     outs = [o for node in graph.buffers for o in (node.outputs if isinstance(node, ExternKernel) else (node,))]
-    tensors = {b.name: b.layout.device for b in (*graph.inputs, *graph.constants, *outs) if isinstance(b, Buffer)}
+    used = _used_names(graph)
+    inputs = [b for b in graph.inputs if isinstance(b, Buffer) and b.name in used]
+    tensors = {b.name: b.layout.device for b in (*inputs, *graph.constants, *outs) if isinstance(b, Buffer)}
     devices = {d for d in tensors.values() if d.type != "cpu"} or {torch.device("cpu")}
     if len(devices) > 1:
         raise Unsupported(f"tensors on several devices: {', '.join(sorted({str(d) for d in tensors.values()}))}")
@@ -85,6 +87,15 @@ def device_of(graph: GraphIR) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise Unsupported(f"no kernels for device {device}")
     return device
+
+
+def _used_names(graph: GraphIR) -> set[str]:
+    """The names of the buffers that an operator reads or writes, or that the graph returns."""
+    used = output_names(graph) | {node.mutates for node in graph.buffers if node.mutates is not None}
+    for node in graph.buffers:
+        names = extern_reads(node) if isinstance(node, ExternKernel) else [access.buf for access in node.body.reads]
+        used.update(names)
+    return used
 
 
 def check_reads(graph: GraphIR) -> None:
@@ -145,6 +156,7 @@ class _Planner:
         self.layouts = {n: b.layout for n, b in self.tensors.items()}
         self.dtypes = {n: dtype_name(b.dtype) for n, b in self.tensors.items()}
         self.escapes = output_names(graph)
+        self.used = _used_names(graph)
         self.aligned: set[str] = set()  # inputs that kernels expect to be aligned to 16 bytes
         self.steps: list[Step] = []
         self.views: dict[str, dict[Layout, int]] = {}  # numbers of the existing views, by buffer
@@ -368,7 +380,8 @@ class _Planner:
         # Seeds that attention saves for its backward are on the CPU, although their fake tensors are not.
         passed = buffer.layout.size == () and buffer.layout.dtype == torch.int64 and buffer.name not in self.in_kernels
         elsewhere = "" if buffer.layout.device == self.device else str(buffer.layout.device)
-        device = spec.ANY_DEVICE if passed else elsewhere
+        unused = buffer.name not in self.used and buffer.layout.device.type != "cpu"
+        device = spec.ANY_DEVICE if passed or unused else elsewhere
         return InputSpec("tensor", self.dtypes[buffer.name], buffer.layout.size, buffer.layout.stride, device)
 
     def _output(self, out: BufferView | int | None, viewed: bool) -> OutputRef:

@@ -274,7 +274,7 @@ class Frame:
     # ---- names ----
     def load_global(self, name: str) -> Var:
         tx = self.tx
-        written = tx.globals_written.get((id(self.globals), name))
+        written = tx.written_global(self.globals, name)
         if written is not None:
             return written
         builtins = self.globals.get("__builtins__", {})

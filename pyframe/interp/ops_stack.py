@@ -168,7 +168,7 @@ def load_global(frame: Frame, name: str) -> None:
 
 @op("STORE_GLOBAL")
 def store_global(frame: Frame, name: str) -> None:
-    frame.tx.store_global(frame, name, frame.pop())
+    frame.tx.global_names.store(frame.globals, name, frame.pop())
 
 
 @op("LOAD_ASSERTION_ERROR")

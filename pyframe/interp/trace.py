@@ -61,6 +61,7 @@ from . import limits, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_mat
 from .aliases import guard_aliases, source_of_cell
 from .bind import bind
 from .frame import Frame, Outcome, UntouchedVar
+from .global_names import GlobalNames
 from .limits import Budget, LongParts
 from .planned_breaks import RAISES, BreakPlanner, Planned, PlannedBreak
 
@@ -83,17 +84,6 @@ def _of_known_function(source: Source | None) -> bool:
     """Whether a cell is that of the closure of a known function object, which always has the same cells."""
     closure = source.base if source is not None else None
     return closure is None or isinstance(closure.base, ConstSource)
-
-
-class GlobalsVar(Var):
-    """A globals dict that the program writes to."""
-
-    __slots__ = ("value", "written")
-
-    def __init__(self, value: dict[str, Any]) -> None:
-        super().__init__()
-        self.value = value
-        self.written: dict[str, Var] = {}
 
 
 def _nothing_handled(_: Any) -> bool:
@@ -154,8 +144,7 @@ class Trace:
         self.weak_references: list[weakref.ReferenceType[Any]] = []  # weak references that the program uses
         self.identity_keys: dict[int, Var] = {}  # objects used as keys or set items that compare by identity, by id
         self.deleted_values: list[Var] = []  # values of deleted locals; those objects may have been freed
-        self.globals_written: dict[tuple[int, str], Var] = {}
-        self.globals_vars: dict[int, GlobalsVar] = {}
+        self.global_names = GlobalNames(self)
         self.known = continuation(func.__code__)
         self.varying = self.known.varying if self.known is not None else {}
         self.breaks = BreakPlanner(self, planned_breaks, self.long)
@@ -241,6 +230,7 @@ class Trace:
                 source = None
         known = self.memo.get(id(value)) if has_identity(value) else None
         if known is None:
+            self.global_names.before_wrap(value)
             var = None
             types_ = self._varying(source)
             if types_ and source is not None:
@@ -403,11 +393,8 @@ class Trace:
                 self.guard(source, "SAME", known)
         return found
 
-    def store_global(self, frame: Frame, name: str, value: Var) -> None:
-        target = self.globals_vars.setdefault(id(frame.globals), GlobalsVar(frame.globals))
-        target.written[name] = value
-        self.globals_written[id(frame.globals), name] = value
-        self.effects.add("GLOBAL", target, name, self.user_line())
+    def written_global(self, names: dict[str, Any], name: str) -> Var | None:
+        return self.global_names.written(names, name)
 
     def raise_from(self, exc_type: type[BaseException], cause: Var, *args: Any) -> NoReturn:
         exc = ExceptionVar(exc_type, [make(arg) for arg in args])

@@ -136,6 +136,9 @@ class Tracer(Protocol):
     def traced(self, value: Any) -> Var | None:
         """The Var of an object that the trace has already wrapped; else None."""
 
+    def written_global(self, names: dict[str, Any], name: str) -> Var | None:
+        """What the traced program has assigned to a variable of a globals dict so far; None if nothing."""
+
     def cell(self, cell: types.CellType, source: Source | None) -> CellVar:
         """The Var of a closure cell; the same cell always gives the same Var within a trace."""
         ...

@@ -34,6 +34,14 @@ def test_inverse_hyperbolic_functions_of_large_numbers(name):
         torch.testing.assert_close(*reversed(both(getattr(torch, name), numbers)))
 
 
+@pytest.mark.parametrize("f", [torch.sinh, torch.cosh])
+def test_hyperbolic_functions_of_numbers_whose_exponential_is_infinite(f):
+    x = torch.tensor([88.0, 88.7, 88.8, 89.0, 89.4, 89.415985, 89.42, 95.0, float("inf"), float("nan"), 0.5] * 3)
+    for numbers in (x, -x):
+        _, got = both(f, numbers)
+        torch.testing.assert_close(got, f(numbers.double()).float(), equal_nan=True)
+
+
 @pytest.mark.parametrize("shape", [(5, 40), (40, 5)])
 @pytest.mark.parametrize("f", [lambda x: x.std(0), lambda x: torch.var_mean(x, 1), lambda x: x.std(-1, correction=0),
                                lambda x: torch.std_mean(x, [0, 1], correction=0)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -295,3 +297,44 @@ def test_rounding_integers_to_decimals_is_an_error(fn):
         with pytest.raises(NotImplementedError):
             run(torch.arange(5))
     assert torch.equal(pyframe.compile(lambda x: x.round())(torch.arange(5)), torch.arange(5))
+
+
+LIBRARY = torch.library.Library("foreign_programs_raw", "DEF")
+LIBRARY.define("total(Tensor x, int power=1) -> Tensor")
+for key in ("CPU", "Meta"):
+    LIBRARY.impl("total", lambda x, power=1: x.pow(power).sum(), key)
+
+
+@pytest.mark.parametrize("target", [torch.ops.foreign_programs_raw.total, torch.ops.foreign_programs_raw.total.default])
+@pytest.mark.filterwarnings("ignore:foreign_programs_raw..total. an autograd kernel was not registered")
+def test_autograd_records_what_a_kernel_without_an_autograd_kernel_calls(target):
+    def fn(x):
+        y = x.sin()
+        return target(y, power=2) * 3 + y.sum()
+
+    gradients = []
+    for run in (fn, pyframe.compile(fn)):
+        x = torch.arange(6.0).requires_grad_()
+        run(x).backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_inputs_that_are_not_used_may_be_on_any_device(gradients):
+    """`functional_call` reads the parameters that it replaces, here those of a model on the device meta."""
+    models = [torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)) for _ in range(3)]
+    parameters, buffers = torch.func.stack_module_state(models)
+    base = copy.deepcopy(models[0]).to("meta")
+
+    def of_one(parameters, buffers, x):
+        return torch.func.functional_call(base, (parameters, buffers), (x,))
+
+    def fn(x):
+        return torch.vmap(of_one, in_dims=(0, 0, None))(parameters, buffers, x)
+
+    compiled = pyframe.compile(fn, options={"strict": True})
+    with torch.set_grad_enabled(gradients):
+        for n in (5, 6):
+            x = torch.arange(3.0 * n).reshape(n, 3).sin()
+            torch.testing.assert_close(compiled(x), fn(x))

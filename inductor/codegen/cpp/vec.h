@@ -327,7 +327,7 @@ INL vd round_(vd x) { vd r; LANES(k) r[k] = __builtin_nearbyint(x[k]); return r;
 #define SLEEF2(name, fn) INL vf name(vf x, vf y) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k], y[k]); return r; } LIBM2(name, fn)
 #endif
 SLEEF1(sin_, sin) SLEEF1(cos_, cos) SLEEF1(tan_, tan) SLEEF1(asin_, asin) SLEEF1(acos_, acos) SLEEF1(atan_, atan)
-SLEEF1(sinh_, sinh) SLEEF1(cosh_, cosh) SLEEF1(near_asinh_, asinh) SLEEF1(near_acosh_, acosh) SLEEF1(atanh_, atanh)
+SLEEF1(near_sinh_, sinh) SLEEF1(near_cosh_, cosh) SLEEF1(near_asinh_, asinh) SLEEF1(near_acosh_, acosh) SLEEF1(atanh_, atanh)
 SLEEF1(log_, log) SLEEF1(log1p_, log1p) SLEEF1(log2_, log2) SLEEF1(log10_, log10) SLEEF1(exp2_, exp2)
 SLEEF1(expm1_, expm1) SLEEF1(lgamma_, lgamma) SLEEF2(pow_, pow) SLEEF2(atan2_, atan2)
 // of x above 1e9, asinh and acosh are log(2x) to within rounding; SLEEF squares x, which overflows above 1e19
@@ -362,6 +362,14 @@ INL vf exp_(vf x) {
   p = p * (vf)((h + 127) << 23) * (vf)((k - h + 127) << 23);
   return overflows ? set_f(__builtin_inff()) : p;
 }
+// Above 88, sinh and cosh are exp(x) / 2, which is finite up to 89.4; SLEEF's are infinite from 88.8 on. Infinite results
+// are selected, as those of exp.
+INL vf half_exp_(vf x) { vf r = exp_(x * 0.5f); return x > 89.415985f ? set_f(__builtin_inff()) : r * 0.5f * r; }
+INL vf sinh_(vf x) { vf a = abs_(x); return a > 88.0f ? copysign_(half_exp_(a), x) : near_sinh_(x); }
+INL vf cosh_(vf x) { vf a = abs_(x); return a > 88.0f ? half_exp_(a) : near_cosh_(x); }
+INL vd sinh_(vd x) { return near_sinh_(x); }             INL vd cosh_(vd x) { return near_cosh_(x); }
+INL float sinh_(float x) { return near_sinh_(x); }       INL float cosh_(float x) { return near_cosh_(x); }
+INL double sinh_(double x) { return near_sinh_(x); }     INL double cosh_(double x) { return near_cosh_(x); }
 // tanh: odd polynomial near zero, 1 - 2 / (exp(2|x|) + 1) elsewhere.
 INL vf tanh_(vf x) {
   vf a = abs_(x), s = x * x;

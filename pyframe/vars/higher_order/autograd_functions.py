@@ -1,8 +1,8 @@
 """Models `torch.autograd.Function.apply`.
 
-Where no gradient is recorded, `forward` is traced inline. Where one is, the call is one graph node that calls `apply`
-itself. `forward` and `backward` are traced nevertheless, to collect guards on what they read; the nodes that this added
-are then removed.
+Where no gradient is recorded, `forward` is traced inline. Where one is, and in functions that torch.func transforms,
+the call is one graph node that calls `apply` itself. `forward` and `backward` are traced nevertheless, to collect
+guards on what they read; the nodes that this added are then removed.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     recorded = torch.is_grad_enabled() and any(map(_requires_grad, (*inputs, *kwargs.values())))
     if torch._C._are_functorch_transforms_active() or kwargs:
         tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply with keywords or under torch.func")
-    if not recorded:
+    if not recorded and not tx.graph.stack.in_transform:  # a transform takes `vmap`, `jvp` or `backward` of the class
         ctx, result = _forward(tx, cls, inputs)
         dirty = ctx.getattr_(tx, "dirty").unpack(tx)
         return _not_the_inputs(tx, result, [each for each in inputs if not any(each is other for other in dirty)])
@@ -159,7 +159,7 @@ def _reference(tx: Tracer, argument: InstanceVar) -> weakref.ref[Any]:
     return weakref.ref(value)
 
 
-_PARTS = ("forward", "setup_context", "backward", "vjp")
+_PARTS = ("forward", "setup_context", "backward", "vjp", "jvp", "vmap")
 _WITHOUT_STATE = (
     types.ModuleType, type, types.BuiltinFunctionType, int, float, complex, str, bytes, type(None), torch.Tensor,
     torch.dtype, torch.device, enum.Enum, torch._ops.OpOverload, torch._ops.OpOverloadPacket,

@@ -37,6 +37,9 @@ class PyModuleVar(HeldVar):
         if (through := self._descriptor(tx, name, "__get__")) is not None:
             kind = type(self.value)
             return tx.call(through[0], [through[1], self, tx.wrap(kind, ConstSource.of(kind, kind.__name__))], {})
+        written = tx.written_global(vars(self.value), name)
+        if written is not None:
+            return written
         try:
             found = getattr(self.value, name)
         except AttributeError as error:

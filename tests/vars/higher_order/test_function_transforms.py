@@ -617,3 +617,84 @@ def test_reentrant_checkpoints_that_record_something_else(run):
         got, expected = pyframe.compile(run, backend="eager")(net, x), run(net, x)
     assert got.requires_grad == expected.requires_grad
     torch.testing.assert_close(got, expected)
+
+
+class OtherRules(torch.autograd.Function):
+    """Its rules for vmap, jvp and backward differ from what its forward computes, so that results show which ran."""
+
+    @staticmethod
+    def forward(x):
+        return x.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 7
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        return tangent * ctx.saved_tensors[0] * 5
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return x * 100, in_dims[0]
+
+
+class GeneratedRule(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, power):
+        return x**power
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0] * 10, None
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: vmap(OtherRules.apply)(x),
+        lambda x: jvp(OtherRules.apply, (x,), (x,)),
+        lambda x: jacfwd(lambda y: OtherRules.apply(y).sum())(x[0]),
+        lambda x: vjp(OtherRules.apply, x)[1](x)[0] + x,
+        lambda x: vmap(grad(lambda y: OtherRules.apply(y).sum()))(x),
+        lambda x: vmap(lambda y: GeneratedRule.apply(y, 3))(x),
+        lambda x: vmap(jacrev(lambda y: GeneratedRule.apply(y, 3)))(x),
+    ],
+)
+def test_rules_of_autograd_functions_under_transforms(fn, recorded, backend):
+    seen = []
+    for run in (fn, pyframe.compile(fn, backend=backend)):
+        x = X.clone().requires_grad_(recorded)
+        results = run(x)
+        results = results if isinstance(results, tuple) else (results,)
+        found = [result for result in results if result.requires_grad]
+        gradients = torch.autograd.grad([r.sum() for r in found], x) if found else ()
+        seen.append((len(found), [r.detach() for r in results], gradients))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+def test_autograd_functions_without_a_rule_for_vmap():
+    class WithoutRule(torch.autograd.Function):
+        @staticmethod
+        def forward(x):
+            return x.sin()
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+    with pytest.raises(RuntimeError, match="vmap support"):
+        pyframe.compile(lambda x: vmap(WithoutRule.apply)(x), backend="eager")(X)
