@@ -352,8 +352,11 @@ class _Trace:
             found: Sequence[Any] = [None] * len(wanted)
             if tangents and wanted:
                 outputs = finals.returned[: len(tangents)]
-                with KernelDtypes():
-                    found = torch.autograd.grad(outputs, wanted, tangents, allow_unused=True)
+                try:
+                    with KernelDtypes():
+                        found = torch.autograd.grad(outputs, wanted, tangents, allow_unused=True)
+                except IndexError as error:  # of an operator; see `to_joint` for RuntimeError
+                    raise NotFunctional(f"eager raises an error here: {error}") from error
             if any(unwrapped(x) is not value for x, value in zip(seen, values_before)):
                 raise NotFunctional("the backward pass writes to an input, a result or the gradient of a result")
             if len(tangents) > 1:

@@ -18,6 +18,13 @@ from ..errors import Unsupported
 from .foreach import foreach_decompositions
 
 aten = torch.ops.aten
+
+
+def _in_place(overload: Any) -> Any:
+    """The operator that writes what this one returns, or None."""
+    return getattr(aten, f"{overload.overloadpacket._qualified_op_name.removeprefix('aten::')}_", None)
+
+
 # Operators without the tag `pointwise` that raise only because of dtypes if all elements are 1 and no size is odd.
 _ALSO = frozenset(
     (
@@ -30,6 +37,7 @@ _ALSO = frozenset(
         aten.trace, aten.cumsum, aten.cumprod, aten.logcumsumexp, aten.logsumexp, aten._softmax, aten._log_softmax,
         aten._softmax_backward_data, aten._log_softmax_backward_data,
         *(overload.overloadpacket for overload in foreach_decompositions()),
+        *(packet for packet in map(_in_place, foreach_decompositions()) if packet is not None),
     )
 )  # fmt: skip
 _PLAIN = {torch.float32, torch.float64}  # every kernel accepts these

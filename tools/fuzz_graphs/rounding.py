@@ -44,7 +44,7 @@ class RoundedOperators(TorchDispatchMode):
         self.generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func._schema.name.removeprefix("aten::").removesuffix("_")
+        name = func._schema.name.removeprefix("aten::").removeprefix("_foreach_").removesuffix("_")
         if func in (aten.var_mean.correction, aten.std_mean.correction) and not self.noted:
             spread = aten.var if func is aten.var_mean.correction else aten.std
             dims = args[1] if len(args) > 1 else None
