@@ -110,7 +110,12 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     recorded = torch.is_grad_enabled() and any(map(_requires_grad, (*inputs, *kwargs.values())))
     if torch._C._are_functorch_transforms_active() or kwargs:
         tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply with keywords or under torch.func")
-    if not recorded and not tx.graph.stack.in_transform:  # a transform takes `vmap`, `jvp` or `backward` of the class
+    if tx.graph.stack.in_transform:  # it takes `vmap`, `jvp` or `backward` of the class
+        own = [name for name in ("vmap", "jvp") if lookup(cls, name) is not lookup(Function, name)]
+        if _reads_values(cls, own, _NEVER_REPLACED):
+            what = f"{' or '.join(own)} of {cls.__qualname__} reads variables outside of it"
+            tx.graph_break("unsupported-object", what)
+    elif not recorded:
         ctx, result = _forward(tx, cls, inputs)
         dirty = ctx.getattr_(tx, "dirty").unpack(tx)
         return _not_the_inputs(tx, result, [each for each in inputs if not any(each is other for other in dirty)])
@@ -164,17 +169,23 @@ _WITHOUT_STATE = (
     types.ModuleType, type, types.BuiltinFunctionType, int, float, complex, str, bytes, type(None), torch.Tensor,
     torch.dtype, torch.device, enum.Enum, torch._ops.OpOverload, torch._ops.OpOverloadPacket,
 )  # fmt: skip
+# Values of variables that `vmap` and `jvp` may read: these are not traced, so nothing guards what they read.
+_NEVER_REPLACED = (
+    types.ModuleType, type, types.BuiltinFunctionType, torch.dtype, torch._ops.OpOverload, torch._ops.OpOverloadPacket,
+)  # fmt: skip
 
 
 def _may_see_changes(tx: Tracer, cls: type[Function], inputs: Sequence[Var]) -> bool:
     """Whether the functions of `cls` may read something that the program changed, which happens after the graph."""
     rebinds = any(each.kind in ("GLOBAL", "CELL") for each in tx.effects)
-    return rebinds or bool(tx.class_writes) or any(isinstance(v, InstanceVar) for v in inputs) or _reads_objects(cls)
+    takes_objects = any(isinstance(v, InstanceVar) for v in inputs)
+    return rebinds or bool(tx.class_writes) or takes_objects or _reads_values(cls, _PARTS, _WITHOUT_STATE)
 
 
-def _reads_objects(cls: type[Function]) -> bool:
-    """Whether the functions of `cls`, and those they call by name, name an object that a program may change."""
-    todo = [_part(cls, name)[0] for name in _PARTS]
+def _reads_values(cls: type[Function], parts: Sequence[str], allowed: tuple[type, ...]) -> bool:
+    """Whether the functions of `cls` in `parts`, and those they call by name, name a value of another class than
+    functions and those in `allowed`."""
+    todo = [_part(cls, name)[0] for name in parts]
     seen = set()
     while todo:
         fn = inspect.unwrap(todo.pop())
@@ -184,7 +195,7 @@ def _reads_objects(cls: type[Function]) -> bool:
         for value in _named_values(fn):
             if isinstance(value, types.FunctionType):
                 todo.append(value)
-            elif not isinstance(value, _WITHOUT_STATE):
+            elif not isinstance(value, allowed):
                 return True
     return False
 

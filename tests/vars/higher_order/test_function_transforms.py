@@ -686,6 +686,26 @@ def test_rules_of_autograd_functions_under_transforms(fn, recorded, backend):
     torch.testing.assert_close(seen[1], seen[0])
 
 
+class Amplified(OtherRules):
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return x * gain, in_dims[0]
+
+
+gain = 2.0
+
+
+def test_a_rule_for_vmap_reads_a_variable_that_changes():
+    global gain
+    seen = []
+    for run in (fn := lambda x: vmap(Amplified.apply)(x), pyframe.compile(fn)):
+        results = []
+        for gain in (2.0, 3.0, 3.0):  # noqa: B007  read by the rule
+            results.append(run(X))
+        seen.append(results)
+    torch.testing.assert_close(seen[1], seen[0])
+
+
 def test_autograd_functions_without_a_rule_for_vmap():
     class WithoutRule(torch.autograd.Function):
         @staticmethod
