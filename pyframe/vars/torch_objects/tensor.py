@@ -35,18 +35,10 @@ _WITH_FLOATS = (
     "add sub mul div true_divide multiply subtract divide rsub pow clamp clamp_min clamp_max lerp addcmul addcdiv "
     "where eq ne lt le gt ge masked_fill fill"
 ).split()
-# The same on lists of tensors, and whole steps of optimizers, which take the learning rate.
-_ON_LISTS = [
-    name for name in (
-        *(f"_foreach_{name}{suffix}" for name in _WITH_FLOATS for suffix in ("", "_")),
-        *(f"_fused_{name}_" for name in ("adagrad", "adam", "adamw", "sgd")),
-    ) if hasattr(torch, name)
-]  # fmt: skip
 TAKES_FLOATS: set[Any] = {
     *BINARY.values(), *COMPARE.values(), *INPLACE.values(), operator.setitem,
     *_WITH_FLOATS, *(f"{name}_" for name in _WITH_FLOATS), *(f"__{name}__" for name in _WITH_FLOATS),
     *(getattr(torch, name) for name in _WITH_FLOATS if hasattr(torch, name)),
-    *(getattr(torch, name) for name in _ON_LISTS),
 }  # fmt: skip
 # Attributes that are read from the fake tensor.
 METADATA = {

@@ -18,9 +18,10 @@ from inductor import torch_compat
 from ...core.source import CallSource, ConstSource
 from ..codegen import Codegen
 from ..containers.sequence import SequenceVar, SizeVar
+from ..numbers.symint import NumberVar
 from ..numbers.unbacked import check
 from ..objects.originals import as_first_seen, in_torch
-from ..polyfills.foreach import WITH_TENSOR_SCALARS
+from ..polyfills.foreach import WITH_FLOATS, WITH_TENSOR_SCALARS
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.const import ConstVar, fold, make
 from ..registry import Handler, call_model, is_overridable, register
@@ -121,6 +122,17 @@ def _is_overridable(value: Any) -> bool:
         return True
     name = getattr(value, "__name__", "")
     return getattr(value, "__self__", None) in _OVERRIDABLE or getattr(torch._C._VariableFunctions, name, None) is value
+
+
+def _takes_varying_float(args: Sequence[Var], kwargs: Mapping[str, Var]) -> bool:
+    """Whether an operator on lists of tensors gets a float that varies: as last argument, or as factor of a list."""
+    factor = kwargs.get("alpha", kwargs.get("value"))
+    if not args or len(kwargs) != (factor is not None) or not all(isinstance(arg, SequenceVar) for arg in args[:-1]):
+        return False
+    number = args[-1] if factor is None else factor
+    if factor is not None and not isinstance(args[-1], SequenceVar):
+        return False
+    return isinstance(number, NumberVar) and number.python_type() is float and not number.is_constant()
 
 
 def _any_requires_grad(args: Sequence[Var]) -> bool:
@@ -232,6 +244,8 @@ class TorchFunctionVar(HeldVar):
                 tx.graph_break("unknown-c-function", f"{self.describe()} may change the state of the process")
         if value in WITH_TENSOR_SCALARS and isinstance(kwargs.get("scalars") or args[-1], TensorVar):
             return tx.inline(WITH_TENSOR_SCALARS[value], args, kwargs)
+        if value in WITH_FLOATS and _takes_varying_float(args, kwargs):
+            return tx.inline(WITH_FLOATS[value], args, kwargs)
         result = tx.graph.call(value, args, kwargs)
         if isinstance(result, ConstVar) and result.value is not None:
             self._guard_setting(tx, args, kwargs, result.value)

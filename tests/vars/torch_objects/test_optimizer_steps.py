@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import pyframe
+from inductor.dynamic.dispatch import DynamicShapeDispatcher
 from pyframe.metrics import counters
 
 optim = torch.optim
@@ -21,8 +22,7 @@ STEPS = {
     "rprop": lambda params, **kwargs: optim.Rprop(params, 1e-2, **kwargs),
     "sgd": lambda params, **kwargs: optim.SGD(params, 1e-2, momentum=0.9, nesterov=True, weight_decay=0.1, **kwargs),
 }
-IMPLEMENTATIONS = {"single": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
-FUSED = ("adam", "adamw", "adagrad", "sgd")
+IMPLEMENTATIONS = {"single": {"foreach": False}, "foreach": {"foreach": True}}
 
 
 def compare(make, captures, steps=6):
@@ -57,9 +57,16 @@ def compare(make, captures, steps=6):
 @pytest.mark.parametrize("name", STEPS)
 def test_a_scheduled_learning_rate(name, implementation):
     """The first capture creates the state and takes the learning rate as a constant; the second takes it as given."""
-    if implementation == "fused" and name not in FUSED:
-        pytest.skip("has no fused implementation")
     compare(lambda params: STEPS[name](params, **IMPLEMENTATIONS[implementation]), 2)
+
+
+@pytest.mark.parametrize("name", ["adamw", "adadelta", "nadam", "sgd"])
+def test_another_learning_rate_compiles_nothing(name, monkeypatch):
+    compiled = []
+    make = DynamicShapeDispatcher._make
+    monkeypatch.setattr(DynamicShapeDispatcher, "_make", lambda self, *args: compiled.append(1) or make(self, *args))
+    compare(lambda params: STEPS[name](params, foreach=True), 2, steps=8)
+    assert len(compiled) <= 2  # the second is for the state that was loaded
 
 
 def test_groups_with_other_learning_rates():
