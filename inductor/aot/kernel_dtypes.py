@@ -136,7 +136,10 @@ def _raised(func: Any, leaves: Sequence[Any], structure: pytree.TreeSpec) -> Exc
     """The exception that the operator raises for examples of these arguments, or None."""
     functional = torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize))
     with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast(), functional:
-        args, kwargs = pytree.tree_unflatten([_example(x) for x in leaves], structure)
+        try:
+            args, kwargs = pytree.tree_unflatten([_example(x) for x in leaves], structure)
+        except RuntimeError:  # no kernel fills tensors of this dtype; what accepts them is not known
+            return None
         try:
             func(*args, **kwargs)
         except MemoryError:
