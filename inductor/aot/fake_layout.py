@@ -1,4 +1,4 @@
-"""Corrects the strides of fake results where torch's fake operators disagree with its kernels.
+"""Corrects strides, dtypes and sizes of fake results where torch's fake operators disagree with its kernels.
 
 `tools/fake_layouts.py` finds the operators concerned. A rule first calls torch's own fake operator and changes only the
 strides of its result, so dtypes, sizes and errors stay torch's.
@@ -15,7 +15,7 @@ import torch
 from torch._decomp import decomposition_table, meta_table
 from torch._prims_common import suggest_memory_format
 from torch._subclasses import fake_impls
-from torch._subclasses.fake_tensor import torch_decomp_decompositions
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, torch_decomp_decompositions
 
 aten = torch.ops.aten
 
@@ -58,6 +58,7 @@ PADS_BACKWARD = (
 @functools.cache
 def mend_layouts() -> None:
     """Register rules that give fake tensors the strides of the kernels' results."""
+    _register(aten._unique.default, _sizes_of_unique)
     _register_before_decomposition(aten.roll.default, on_cpu(_rolled))
     layouts: dict[Any, Callable[..., Any]] = {aten.ldexp.Tensor: _as_ldexp, **dict.fromkeys(_ELEMENTWISE, _broadcast)}
     layouts |= dict.fromkeys(_CONTIGUOUS, _contiguous) | dict.fromkeys(_CHANNELS, _by_channels)
@@ -70,6 +71,11 @@ def mend_layouts() -> None:
         decomposed = None if operator in meta_table else decomposition_table.get(operator)
         rule = _with_layout(layout, decomposed, decomposed is not None and torch_decomp_decompositions(operator))
         _register_before_decomposition(operator, rule)
+
+
+def _sizes_of_unique(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+    """The sizes depend on data; torch before 2.12 predicts one element."""
+    raise DynamicOutputShapeException(operator)
 
 
 def _register(operator: Any, rule: Callable[..., Any]) -> None:
