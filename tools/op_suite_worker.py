@@ -84,25 +84,32 @@ class Calls:
 
 
 def gradients(
-    cases: Sequence[Case], results: Sequence[Any], leaves: Sequence[list[torch.Tensor]]
+    cases: Sequence[Case], results: Sequence[Any], leaves: Sequence[list[torch.Tensor]],
+    rounded_as: Sequence[Any] | None = None,
 ) -> list[list[Any]]:
     """Of each case's `leaves`, from fixed numbers as the gradients of its results: the same ones for a case alone and
-    among others."""
+    among others. They are rounded to the dtypes of the results, or of the results `rounded_as` of another run, of which
+    this one is a reference in a wider dtype."""
     outputs = [differentiable(case.process(result)) for case, result in zip(cases, results, strict=True)]
+    likes = outputs
+    if rounded_as is not None:
+        likes = [differentiable(case.process(result)) for case, result in zip(cases, rounded_as, strict=True)]
     flat = [x for group in leaves for x in group]
-    given = [x for group in outputs for x in _weights(group)]
+    given = [x for group, like in zip(outputs, likes, strict=True) for x in _weights(group, like)]
     if not given or not flat:
         return [[] for _ in leaves]
     found = iter(torch.autograd.grad([x for group in outputs for x in group], flat, given, allow_unused=True))
     return [[next(found) for _ in group] for group in leaves]
 
 
-def _weights(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Tensors like these with numbers between 0.5 and 1.5."""
+def _weights(outputs: Sequence[torch.Tensor], likes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors like `outputs` with numbers between 0.5 and 1.5 that the dtypes of `likes` hold exactly."""
     generator = torch.Generator().manual_seed(1)
     given = []
-    for x in outputs:
+    for x, like in zip(outputs, likes, strict=True):
         numbers = torch.rand(x.shape, generator=generator, dtype=torch.float64) + 0.5
+        if like.dtype.is_floating_point:
+            numbers = numbers.to(like.dtype).double()
         if x.layout is not torch.strided:
             numbers = numbers.to_sparse(layout=x.layout)
         given.append(numbers.to(x.dtype).to(x.device))
@@ -119,15 +126,18 @@ class Unit:
         self.calls = Calls()
         self.values_differ: set[str] = set()  # cases whose elements are not compared
 
-    def run(self, fn: Callable[..., Any], cases: Sequence[Case], calls: Sequence[Any], seed: int = 0) -> list[Outcome]:
-        """`fn` on copies of the calls."""
+    def run(
+        self, fn: Callable[..., Any], cases: Sequence[Case], calls: Sequence[Any], seed: int = 0,
+        rounded_as: Sequence[Any] | None = None,
+    ) -> list[Outcome]:
+        """`fn` on copies of the calls. See `gradients` for `rounded_as`."""
         copies = [self.calls.copy(call) for call in calls]
         torch.manual_seed(seed)
         results = fn(copies)
         # results that are inputs, and gradients, are those of this run
         found: Sequence[Any] = [None for _ in cases]
         if self.backward:
-            found = gradients(cases, results, [self.calls.leaves(call) for call in copies])
+            found = gradients(cases, results, [self.calls.leaves(call) for call in copies], rounded_as)
         left = [self.calls.afterwards(call) for call in copies]
         return [Outcome(*each) for each in zip(results, left, found, strict=True)]
 
@@ -251,7 +261,7 @@ class Unit:
         found: dict[str, tuple[str, str] | None],
     ) -> None:
         for case, call, expected, actual in zip(cases, calls, want, got, strict=True):
-            reference = functools.partial(self._in_double, case, call)
+            reference = functools.partial(self._in_double, case, call, expected)
             unset = UNINITIALISED_RESULTS.get(self.name, frozenset())
             problem = difference(expected, actual, reference, case.name not in self.values_differ, unset)
             if problem is not None and self.mode in SPECIAL_MODES:
@@ -279,7 +289,7 @@ class Unit:
             except (RuntimeError, ValueError, TypeError):
                 continue
             want = with_nearer_elements(want, found, got)
-        return difference(want, got, functools.partial(self._in_double, case, call), True, unset)
+        return difference(want, got, functools.partial(self._in_double, case, call, want), True, unset)
 
     def _as_rounded_elsewhere(
         self, case: Case, call: Any, want: Outcome, got: Outcome, unset: frozenset[int]
@@ -289,7 +299,7 @@ class Unit:
         to its dtype in eager, shows how large the error of other correct orders of rounding is."""
         dtypes: dict[tuple[str, int], torch.dtype] = {}
         eager = batch_function(self.function, 1)
-        reference = functools.partial(self._in_double, case, call)
+        reference = functools.partial(self._in_double, case, call, want)
         try:
             with RoundedOperators(dtypes, 0, noted=True):
                 self.run(eager, [case], [call])
@@ -297,17 +307,19 @@ class Unit:
                 return False
             for seed in range(ROUNDED_RUNS):
                 with RoundedOperators(dtypes, seed):
-                    other = self.run(eager, [case], [self.calls.in_double(call)])[0]
+                    other = self.run(eager, [case], [self.calls.in_double(call)], rounded_as=[want.results])[0]
                 if difference(with_elements(want, other), got, reference, True, unset) is None:
                     return True
         except (RuntimeError, ValueError, TypeError):  # no float64 for this operator
             return False
         return False
 
-    def _in_double(self, case: Case, call: Any) -> Outcome | None:
-        """The call in float64, or None if the operator does not support that."""
+    def _in_double(self, case: Case, call: Any, eager: Outcome) -> Outcome | None:
+        """The call in float64 with the gradients that the results of `eager` were given, or None if the operator does
+        not support that."""
+        double, given = self.calls.in_double(call), [eager.results]
         try:
-            return self.run(batch_function(self.function, 1), [case], [self.calls.in_double(call)])[0]
+            return self.run(batch_function(self.function, 1), [case], [double], rounded_as=given)[0]
         except (RuntimeError, ValueError, TypeError):
             return None
 

@@ -14,6 +14,16 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from ..errors import Unsupported
 from ..ir.nodes import dense_order
 from ..lower import LOWERINGS
+from .argument_dtypes import (
+    BACKWARDS,
+    BATCH_NORMS,
+    LOSSES,
+    OF_ONE_DTYPE,
+    loss_of_first_dtype,
+    of_mixed_parameters,
+    of_second_dtype,
+    of_several_dtypes,
+)
 from .batch_norm import batch_norm, batch_norm_without_running, writing_batch_norm
 from .fake_layout import PADS, PADS_BACKWARD, pad_format
 from .foreach import foreach_decompositions
@@ -56,9 +66,15 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for op, order in orders.items():
         if op in table:
             table[op] = _with_layout(table[op], order)
-    refusals = dict.fromkeys(_FLOATS_ONLY, _of_integers) | dict.fromkeys((*LINEAR, *LINEAR_VEC), _of_integers_or_on_cpu)
+    table |= {op: loss_of_first_dtype(table[op]) for op in LOSSES if op in table}
+    table |= {op: of_second_dtype(table[op]) for op in BACKWARDS if op in table}
+    refusals: dict[Any, Callable[..., bool]] = dict.fromkeys(OF_ONE_DTYPE, of_several_dtypes)
+    refusals |= dict.fromkeys(BATCH_NORMS, of_mixed_parameters)
+    refusals |= dict.fromkeys(_FLOATS_ONLY, _of_integers)
+    refusals |= dict.fromkeys((*LINEAR, *LINEAR_VEC), _of_integers_or_on_cpu)
     refusals |= dict.fromkeys(_NLL_LOSSES, _of_other_classes)
-    for op, refuses in {**refusals, aten.binary_cross_entropy.default: _on_cpu}.items():
+    refusals[aten.binary_cross_entropy.default] = _on_cpu_or_of_several_dtypes
+    for op, refuses in refusals.items():
         if op in table:
             table[op] = _where_taken(table[op], refuses)
     return table
@@ -92,8 +108,9 @@ def _of_other_classes(x: torch.Tensor, target: torch.Tensor, *args: Any, **kwarg
     return target.dtype not in (torch.int64, torch.uint8)
 
 
-def _on_cpu(x: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
-    return x.is_cpu  # there, ATen's kernel checks that each element is a probability
+def _on_cpu_or_of_several_dtypes(x: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+    # on the CPU, ATen's kernel checks that each element is a probability
+    return x.is_cpu or of_several_dtypes(x, *args, **kwargs)
 
 
 def _where_taken(decomposition: Callable[..., Any], refuses: Callable[..., bool]) -> Callable[..., Any]:

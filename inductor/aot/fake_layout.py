@@ -1,7 +1,7 @@
 """Corrects strides, dtypes and sizes of fake results where torch's fake operators disagree with its kernels.
 
-`tools/fake_layouts.py` finds the operators concerned. A rule first calls torch's own fake operator and changes only the
-strides of its result, so dtypes, sizes and errors stay torch's.
+`tools/fake_layouts.py` finds the operators whose strides differ. A rule first calls torch's own fake operator and
+changes only the strides, or only the dtype, of its result; the rest, and the errors, stay torch's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from torch._decomp import decomposition_table, meta_table
 from torch._prims_common import suggest_memory_format
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, torch_decomp_decompositions
+
+from .argument_dtypes import result_dtypes
 
 aten = torch.ops.aten
 
@@ -68,9 +70,16 @@ def mend_layouts() -> None:
     layouts |= {operator: _unchanged for operator in _NORMS if operator not in of_torch}
     layouts |= dict.fromkeys(PADS, _padded) | dict.fromkeys(PADS_BACKWARD, _pad_gradient)
     for operator, layout in layouts.items():
-        decomposed = None if operator in meta_table else decomposition_table.get(operator)
-        rule = _with_layout(layout, decomposed, decomposed is not None and torch_decomp_decompositions(operator))
-        _register_before_decomposition(operator, rule)
+        _register_before_decomposition(operator, _with_layout(layout, *_decomposed(operator)))
+    for operator, dtype in result_dtypes().items():
+        _register_before_decomposition(operator, _with_dtype(dtype, *_decomposed(operator)))
+
+
+def _decomposed(operator: Any) -> tuple[Callable[..., Any] | None, bool]:
+    """The decomposition with which torch's fake tensors compute the operator's result, if they have no implementation
+    of its own, and whether they use it even if all sizes are known."""
+    decomposed = None if operator in meta_table else decomposition_table.get(operator)
+    return decomposed, decomposed is not None and torch_decomp_decompositions(operator)
 
 
 def _sizes_of_unique(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
@@ -152,6 +161,26 @@ def _with_layout(
                     return computed
                 first = torch.empty_strided(first.shape, stride, dtype=first.dtype, device=first.device)
                 return (first, *computed[1:]) if several else first
+        finally:
+            _inside.operators.discard(operator)
+
+    return rule
+
+
+def _with_dtype(
+    dtype: Callable[..., torch.dtype], decomposed: Callable[..., Any] | None, always: bool
+) -> Callable[..., Any]:
+    """A fake tensor rule that takes torch's result in the dtype `dtype(*args)`. See `_with_layout` for `decomposed` and
+    `always`."""
+
+    def rule(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+        if operator in _inside.operators:
+            return NotImplemented
+        _inside.operators.add(operator)
+        try:
+            with mode:
+                compute = decomposed if always or mode.shape_env is not None else None
+                return (compute or operator)(*args, **kwargs).to(dtype(*args, **kwargs))
         finally:
             _inside.operators.discard(operator)
 

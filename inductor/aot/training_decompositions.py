@@ -22,6 +22,7 @@ def training_decompositions() -> dict[Any, Callable[..., Any]]:
         aten.nll_loss_backward.default: nll_loss_backward,
         aten.native_layer_norm_backward.default: layer_norm_backward,
         aten.smooth_l1_loss_backward.default: smooth_l1_loss_backward,
+        aten.logit_backward.default: logit_backward,
     }
     return {**decompositions(), **own}
 
@@ -81,11 +82,21 @@ def smooth_l1_loss_backward(
     grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int, beta: float
 ) -> torch.Tensor:
     """The gradient of the loss, which is NaN where the difference is; torch's decomposition gives 0 there. Like ATen's
-    kernel, it computes in the dtype to which the tensors promote and returns the dtype of `x`; the fake kernel predicts
-    the former."""
+    kernel, it computes in the dtype to which the tensors promote and returns the dtype of `x`."""
     wide = compute_dtype(torch.result_type(x, target))
     difference, scale = x.to(wide) - target.to(wide), grad.to(wide)
     if reduction == _MEAN:
         scale = scale * (1.0 / x.numel())
     outside = difference.abs() >= beta
     return torch.where(outside, scale * difference.sign(), scale * difference / beta).to(x.dtype)
+
+
+def logit_backward(grad: torch.Tensor, x: torch.Tensor, eps: float | None = None) -> torch.Tensor:
+    """The gradient of logit, which is NaN at NaN as in ATen's kernels for GPUs and for single elements; torch's
+    decomposition gives 0 there if `eps` is given. Outside of [eps, 1 - eps] it is 0, outside of [0, 1] NaN."""
+    low = 0.0 if eps is None else eps
+    wide = compute_dtype(torch.result_type(grad, x))
+    probability = x.to(wide)
+    inside = grad.to(wide) / (probability * (1.0 - probability))
+    outside = (probability < low) | (probability > 1.0 - low)
+    return torch.where(outside, float("nan") if eps is None else 0.0, inside).to(torch.result_type(grad, x))

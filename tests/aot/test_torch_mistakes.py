@@ -144,3 +144,16 @@ def test_gradients_of_losses_of_extreme_values(loss, reduction, dtype):
         return torch.autograd.grad(loss(x, y, reduction=reduction).sum(), x)[0]
 
     torch.testing.assert_close(pyframe.compile(gradient)(x, y), gradient(x, y), equal_nan=True)
+
+
+@pytest.mark.parametrize("n", [1, 40])
+def test_gradient_of_logit_at_nan(n):
+    """NaN, as in ATen's kernels for GPUs and single elements; its vectorized ones give 0 if eps is given."""
+    x = torch.tensor([float("nan"), 0.05, 0.5, 2.0] * n, requires_grad=True)
+
+    def gradient(x, eps):
+        return torch.autograd.grad(torch.logit(x, eps).sum(), x)[0]
+
+    for eps in (None, 0.125):
+        want = gradient(torch.tensor([float("nan"), 0.05, 0.5, 2.0], requires_grad=True), eps).repeat(n)
+        torch.testing.assert_close(pyframe.compile(gradient)(x, eps), want, equal_nan=True)
