@@ -189,7 +189,7 @@ CHECKS = {check.__name__: check for check in (
 # Functions without an effect here that no small program can show.
 UNSEEN = {
     "config", "get_default_backend", "set_default_backend", "set_enable_guard_collectives", "substitute_in_graph",
-    "forbid_in_graph",
+    "forbid_in_graph", "cudagraph_mark_warmup_incomplete",
 }  # fmt: skip
 
 
