@@ -75,6 +75,10 @@ def sums_of_groups(x, groups):
     return torch.zeros_like(x[:1024]).index_add(0, groups, x.sin())
 
 
+def running_sum(x):
+    return x.cumsum(-1)
+
+
 def cases() -> dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int]]:
     """Function, arguments, bytes that it has to move."""
     make = lambda *size: torch.randn(*size, device="cuda", dtype=torch.bfloat16)  # noqa: E731
@@ -93,6 +97,8 @@ def cases() -> dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int
         "argmax over rows": (argmax, (x,), one),
         "row sum": (row_sum, (x,), one),
         "column sum": (column_sum, (x,), one),
+        "cumsum over rows 8192x4096": (running_sum, (x,), 2 * one),
+        "cumsum of 32M": (running_sum, (x.view(-1),), 2 * one),
         "transpose + add": (transpose_add, (x, make(COLUMNS, ROWS)), 3 * one),
         "rotary + write of a KV cache": (write_cache, cache, 4 * k.numel() * 2),
         "index_add of rows": (sums_of_groups, (wide, groups), 4 * (wide.numel() + 2 * wide[:1024].numel())),

@@ -16,7 +16,7 @@ from ..dtypes import dtype_name
 from ..errors import Unsupported
 from ..ir import symbolic as ir
 from ..ir.body import Op, Ref
-from ..ir.ops import REDUCTIONS
+from ..ir.ops import REDUCTIONS, SCANS
 from ..ir.size import AnySize, same
 from ..schedule.index import Affine, Index, add, from_ir, scale, variable
 from ..schedule.node import Group, Member, Node
@@ -60,9 +60,9 @@ class Val:
 
     @property
     def position_of(self) -> str | None:
-        """Of a reduction that finds the position of an extreme element: which extreme, "max" or "min". None if it
-        computes a value."""
-        return REDUCTIONS[self.attrs[0]].position_of
+        """Of a reduction or scan that finds positions of extreme elements: which extreme, "max" or "min". None if it
+        computes values."""
+        return (SCANS if self.op == "scan" else REDUCTIONS)[self.attrs[0]].position_of
 
 
 def deep_operands(
@@ -180,6 +180,8 @@ class _Member:
                 return self._store(args[0], *self._index(args[1]), args[2], args[3] or "assign")
             case "reduction":
                 return self._reduction(args[0], args[1], op.dtype)
+            case "scan":
+                return self._scan(args[0], args[1], args[2], op.dtype)
             case "constant":
                 return make("constant", (), (repr(args[0]), args[0]), op.dtype)
             case "index_expr":
@@ -232,15 +234,23 @@ class _Member:
             self.out.stores.append(Store(buf, index, value, mode, used, loop))
         self.out.known[buf] = value
 
-    def _reduction(self, kind: str, value: Val, dtype: torch.dtype) -> Val:
+    def _position(self) -> Affine:
+        """The position in the flattened reduction space."""
         position = Affine()
         stride: AnySize = 1
         for var, size in reversed(self.node.inner):
             position = add(position, scale(self.env.get(var, variable(var)), stride))
             stride *= size
+        return position
+
+    def _scan(self, kind: str, value: Val, reverse: bool, dtype: torch.dtype) -> Val:
+        attrs = (kind, reverse) if SCANS[kind].position_of is None else (kind, reverse, self._position())
+        return self.out.make("scan", (value,), attrs, dtype, loop=True)
+
+    def _reduction(self, kind: str, value: Val, dtype: torch.dtype) -> Val:
         if self.node.inner and all(same(size, 1) for _, size in self.node.inner):
             raise AssertionError(f"{self.node.name} reduces over one element: its lowering should not have")
         if kind not in REDUCTIONS:
             raise Unsupported(f"reduction {kind}")
-        attrs = (kind,) if REDUCTIONS[kind].position_of is None else (kind, position)
+        attrs = (kind,) if REDUCTIONS[kind].position_of is None else (kind, self._position())
         return self.out.make("reduction", (value,), attrs, dtype)

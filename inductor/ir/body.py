@@ -15,7 +15,7 @@ import torch
 
 from ..dtypes import dtype_name
 from .handler import Handler, ops
-from .ops import OPS
+from .ops import OPS, SCANS
 from .real import Real
 from .size import AnySize, Size
 from .symbolic import Expr, Index, Sym, symbol
@@ -32,7 +32,8 @@ class Ref:
 class Op:
     """One operation. `dtype` is the dtype of its result, if it has one. Operands of each op:
 
-    load (buf, index) | store (buf, index, Ref, mode) | reduction (kind, Ref) | constant (value,) | index_expr (index,)
+    load (buf, index) | store (buf, index, Ref, mode) | reduction (kind, Ref) | scan (kind, Ref, reverse)
+    constant (value,) | index_expr (index,)
     indirect (Ref, Sym, size): defines the index variable Sym, whose value is wrapped into 0 .. size - 1
     masked (Ref, SubBody, other) | to_dtype (Ref,) | bitcast (Ref,) | as_stored (Ref, dtype) | any other op: Refs only
     """
@@ -64,6 +65,7 @@ class LoopBody:
     """A loop nest: `ops` run for each point of iter_sizes x reduce_sizes, in row-major order.
 
     With reduction variables, ops that depend on a `reduction` run once per point of iter_sizes, after the inner loop.
+    The result of a `scan` has an element for each point of both.
     """
 
     iter_vars: tuple[Sym, ...]
@@ -136,6 +138,11 @@ class TracingHandler(Handler):
 
     def reduction(self, dtype: torch.dtype, kind: str, value: Ref) -> Ref:  # noqa: D102
         return self.record("reduction", (kind, value), dtype)
+
+    def scan(self, dtype: torch.dtype, kind: str, value: Ref, reverse: bool = False) -> Ref:  # noqa: D102
+        if reverse and SCANS[kind].position_of is not None:
+            raise ValueError(f"a reversed scan of kind {kind}")
+        return self.record("scan", (kind, value, reverse), dtype)
 
     def constant(self, value: bool | int | float | Size | Real, dtype: torch.dtype) -> Ref:  # noqa: D102
         if isinstance(value, Size):

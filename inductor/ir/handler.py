@@ -37,6 +37,12 @@ class Handler:
         have `position_of` give the int64 position in the flattened reduction space, the first one among equals."""
         return self.default("reduction", (dtype, kind, value))
 
+    def scan(self, dtype: torch.dtype, kind: str, value: Any, reverse: bool = False) -> Any:
+        """The running result at each point of the reduction variables, in row-major order: of all elements up to and
+        including this one, or from this one on if `reverse`. `kind` is a name of `SCANS` in ops.py. Kinds that have
+        `position_of` give int64 positions in the flattened reduction space and cannot be reversed."""
+        return self.default("scan", (dtype, kind, value, reverse))
+
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> Any:
         """A literal."""
         return self.default("constant", (value, dtype))

@@ -40,6 +40,17 @@ _REDUCE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+_SCAN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum": lambda x: x.cumsum(-1),
+    "prod": lambda x: x.cumprod(-1),
+    "max": lambda x: x.cummax(-1).values,
+    "min": lambda x: x.cummin(-1).values,
+    "logsumexp": lambda x: x.logcumsumexp(-1),
+    "argmax": lambda x: x.cummax(-1).indices,
+    "argmin": lambda x: x.cummin(-1).indices,
+}
+
+
 def _known(sizes: Sequence[AnySize]) -> tuple[int, ...]:
     """Sizes as ints. Raises Unsupported for a symbolic one."""
     return tuple(map(operator.index, sizes))
@@ -76,6 +87,8 @@ class _Run:
                 return self.store(*args)
             case "reduction":
                 return self.reduce(args[0], args[1]).to(op.dtype)
+            case "scan":
+                return self.scan(*args).to(op.dtype)
             case "constant":
                 return torch.tensor(args[0], dtype=op.dtype)
             case "index_expr":
@@ -109,8 +122,8 @@ class _Run:
 
     def store(self, buf: str, expr: Index, value: torch.Tensor, mode: str | None) -> None:
         index = self.index(expr)
-        # A store after a reduction runs once per point of the iteration variables.
-        full = self.outer + (1,) * len(self.inner)
+        # A store after a reduction runs once per point of the iteration variables, one after a scan at every point.
+        full = torch.broadcast_shapes(index.shape, value.shape, self.outer + (1,) * len(self.inner))
         index, value = index.broadcast_to(full).reshape(-1), value.broadcast_to(full).reshape(-1)
         if mode == "add":
             self.memory[buf].index_add_(0, index, value)
@@ -120,6 +133,11 @@ class _Run:
     def reduce(self, kind: str, value: torch.Tensor) -> torch.Tensor:
         flat = value.broadcast_to(self.sizes).reshape(*self.outer, math.prod(self.inner))
         return _REDUCE[kind](flat).reshape(self.outer + (1,) * len(self.inner))
+
+    def scan(self, kind: str, value: torch.Tensor, reverse: bool) -> torch.Tensor:
+        flat = value.broadcast_to(self.sizes).reshape(*self.outer, math.prod(self.inner))
+        out = _SCAN[kind](flat.flip(-1)).flip(-1) if reverse else _SCAN[kind](flat)
+        return out.reshape(self.sizes)
 
     def masked(
         self, mask: torch.Tensor, sub: SubBody, other: Any, values: list[Any], outer: torch.Tensor | None

@@ -24,8 +24,8 @@ class OpSpec:
 
 @dataclass(frozen=True)
 class ReductionKind:
-    """What the op `reduction` computes. `position_of`: if that is the position of an extreme element, which extreme,
-    "max" or "min"; None if it is a value."""
+    """What the op `reduction` or `scan` computes. `position_of`: if that is the position of an extreme element, which
+    extreme, "max" or "min"; None if it is a value."""
 
     name: str
     position_of: str | None = None
@@ -40,6 +40,17 @@ REDUCTIONS = {
 }  # fmt: skip
 
 
+# What the op `scan` computes: running values along the reduction variables. Of equal elements, and of several NaNs, the
+# position is that of the last one.
+SCANS = {
+    kind.name: kind
+    for kind in (
+        *map(ReductionKind, ("sum", "prod", "max", "min", "logsumexp")),
+        ReductionKind("argmax", "max"), ReductionKind("argmin", "min"),
+    )
+}  # fmt: skip
+
+
 def _rows(names: str, arity: int, dtype: str = "same") -> list[OpSpec]:
     return [OpSpec(n, arity, dtype) for n in names.split()]
 
@@ -49,6 +60,7 @@ _ROWS = [
     OpSpec("load", 0, "explicit", structured=True),
     OpSpec("store", 1, "same", pure=False, structured=True),
     OpSpec("reduction", 1, "explicit", structured=True),
+    OpSpec("scan", 1, "explicit", structured=True),
     OpSpec("constant", 0, "explicit", structured=True),
     OpSpec("index_expr", 0, "explicit", structured=True),
     OpSpec("indirect", 1, "int64", structured=True),

@@ -13,6 +13,7 @@ from . import (
     products,
     random,
     reductions,
+    scans,
     views,
 )
 from .graph import GraphLowering, lower_graph, separate_results
@@ -23,5 +24,5 @@ __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_grap
 # Importing these modules registers their lowerings.
 _MODULES = (
     batch_norm, convolution, creation, index_writes, indexing, partial_writes, pointwise, pooling, products, random,
-    reductions, views,
+    reductions, scans, views,
 )  # fmt: skip

@@ -38,6 +38,8 @@ def fuse(first: Group, second: Group) -> Fuse | WhyNot:
         return WhyNot("a member does not store by plain assignment")
     if first.device != second.device:
         return WhyNot("they run on different devices")
+    if len(first.scans | second.scans) > 1:
+        return WhyNot("they scan in opposite directions")
     names = first.read_names() | second.read_names() | first.written_names() | second.written_names()
     ops = sum(len(m.node.ops) for m in (*first.members, *second.members))
     if score.too_big(len(first.members) + len(second.members), len(names), ops):

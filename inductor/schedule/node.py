@@ -26,7 +26,8 @@ class Access:
 
 @dataclass(eq=False)
 class Node:
-    """One loop nest. `outer` and `inner` list its loops as (variable, size); `inner` is empty unless it reduces."""
+    """One loop nest. `outer` and `inner` list its loops as (variable, size); `inner` is empty unless it reduces or
+    scans."""
 
     name: str
     ops: tuple[Op, ...]
@@ -85,7 +86,7 @@ class Member:
 @dataclass(eq=False)
 class Group:
     """Nodes that become one kernel, which loops over `inner` for each point of `outer`. `inner` is empty if no member
-    reduces.
+    reduces or scans.
 
     The variables are o0, o1 ... and r0, r1 ... of sizes `outer` and `inner`.
     """
@@ -112,8 +113,13 @@ class Group:
 
     @property
     def reduces(self) -> bool:
-        """Whether a member reduces over more than one element."""
+        """Whether a member reduces over, or scans, more than one element."""
         return bool(self.inner)
+
+    @property
+    def scans(self) -> frozenset[bool]:
+        """The directions of the members' scans: True for those that start at the end."""
+        return frozenset(op.args[2] for m in self.members for op in walk(m.node.ops) if op.name == "scan")
 
     @property
     def device(self) -> torch.device:

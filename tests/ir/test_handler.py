@@ -6,9 +6,10 @@ import pytest
 
 from inductor.codegen.cpp import accumulate as cpp
 from inductor.codegen.triton import accumulate as triton
+from inductor.codegen.triton import scan
 from inductor.ir import interp
 from inductor.ir.handler import Handler, ops
-from inductor.ir.ops import REDUCTIONS
+from inductor.ir.ops import REDUCTIONS, SCANS
 
 
 class Recorder(Handler):
@@ -72,3 +73,8 @@ def test_handlers_know_every_kind_of_reduction():
     assert set(cpp.IDENTITY) == set(triton.IDENTITY) == set(interp._REDUCE) == set(REDUCTIONS)
     assert set(cpp.COMBINE) == set(triton.STEP) == set(triton.FOLD) == values
     assert {kind.position_of for kind in REDUCTIONS.values()} == {None, "max", "min"}
+
+
+def test_handlers_know_every_kind_of_scan():
+    assert set(scan.COMBINE) == set(interp._SCAN) == set(SCANS)
+    assert {kind.position_of for kind in SCANS.values()} == {None, "max", "min"}

@@ -74,6 +74,13 @@ def ascending(position: Index, axis: Axis) -> bool:
     return True
 
 
+def limited(identity: float, kind: str) -> str:
+    """A neutral element as text; infinities of integers are the limits of their compute type."""
+    if kind in LIMITS and isinstance(identity, float):
+        return repr(LIMITS[kind][identity > 0])
+    return literal(identity, kind)
+
+
 class Reducer:
     """The reduction `value`. With `top`, the maximum `top` and the sum `value` of exp(v - maximum) together."""
 
@@ -81,7 +88,8 @@ class Reducer:
         self.emitter, self.value, self.top = emitter, value, top
         self.reduce: str = "online" if top else value.attrs[0]
         self.position_of = value.position_of
-        self.ascends = self.position_of is not None and ascending(value.attrs[1], emitter.axes.axis("r"))
+        forward = self.position_of is not None and not emitter.backward
+        self.ascends = forward and ascending(value.attrs[1], emitter.axes.axis("r"))
         self.parts = self._parts()
         self.names = [emitter.fresh("a") for _ in self.parts]
 
@@ -97,15 +105,9 @@ class Reducer:
             kind = "i" if kind == "m" else kind
             # A lane without elements holds the row's first position, which is correct if all elements are neutral.
             none = self.value.attrs[1].const if self.ascends else LIMITS[at][1]
-            return [Part(kind, self._limited(identity, kind)), Part(at, self.emitter.printer.size(none))]
+            return [Part(kind, limited(identity, kind)), Part(at, self.emitter.printer.size(none))]
         kind = "i" if self.value.kind == "m" or self.reduce in ("any", "all") else self.value.kind
-        return [Part(kind, self._limited(identity, kind))]
-
-    @staticmethod
-    def _limited(identity: float, kind: str) -> str:
-        if kind in LIMITS and isinstance(identity, float):
-            return repr(LIMITS[kind][identity > 0])
-        return literal(identity, kind)
+        return [Part(kind, limited(identity, kind))]
 
     # ---- in a loop
 

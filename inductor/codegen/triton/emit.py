@@ -181,6 +181,8 @@ class Emitter(KernelWriter):
                 return self._where(value)
             case "reduction":
                 return self.reduced(value)
+            case "scan":
+                return self.scanned(value)
         if value.op in COMPARISON:
             return self._comparison(value)
         axes = self._axes(value)
@@ -198,6 +200,10 @@ class Emitter(KernelWriter):
     def reduced(self, value: Val) -> Piece:
         """The result of a reduction that this kernel does not compute itself. Unsupported unless overridden."""
         raise Unsupported("a reduction used before it is complete")
+
+    def scanned(self, value: Val) -> Piece:
+        """The results of a scan. Unsupported unless overridden."""
+        raise Unsupported("a scan in a kernel that does not run through rows in order")
 
     def _axes(self, value: Val) -> frozenset[str]:
         return NONE.union(*(self.get(a).axes for a in value.args if a.op != "constant"))
@@ -297,6 +303,7 @@ class Emitter(KernelWriter):
         return self.emit("i" if narrow else "l", axes, text + (".to(tl.int32)" if narrow else ""))
 
     wide = False  # whether indices need 64 bits; set by the kernel
+    backward = False  # whether rows are run through from their end; set by the kernel
     group = 1  # the number of neighbours along r that one thread holds; set by the kernel
 
     def _index_value(self, value: Val) -> Piece:

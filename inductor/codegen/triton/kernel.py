@@ -25,6 +25,7 @@ from .emit import Emitter, Piece
 from .gpu import Gpu
 from .heuristics import Config
 from .ops import NUMBER, POINTER
+from .scan import Scanner
 
 GROUP = 4  # adjacent elements that one thread loads at once
 SCRATCH = {"f": "float32", "d": "float64", "i": "int32", "l": "int64"}
@@ -260,6 +261,9 @@ class _Work:
         self.loop_stores = [s for s in self.values.stores if s.loop]
         length = heuristics.room(hint(r.size)) if isinstance(r.size, Size) else r.size
         self.config = heuristics.reduction(self._shape(hint(x.size), length), self.gpu.multiprocessors)
+        self.scans = [v for v in self.values.table.values() if v.op == "scan"]
+        if self.scans:  # one program runs through each row in order
+            self.config = replace(self.config, split=1)
         held = self.config.persistent and r.size <= self.config.block("r")
         self.pairs = {} if held else online_pairs(self.values.reductions)
         self.phase = self._phases()
@@ -334,6 +338,7 @@ class _Reduction(Kernel):
         self.empty = work.axes.axis("r").size == 0
         self.shared = work.config.split > 1
         self.phase_now = 0
+        self.backward = any(v.attrs[1] for v in work.scans)
 
     def draft(self, unaligned: Collection[str]) -> Draft:
         """The kernel."""
@@ -384,10 +389,13 @@ class _Reduction(Kernel):
                 reducer.update()
             for store in stores:
                 self.store(store)
+        if self.backward:
+            body = ["start = tl.cdiv(rnumel, RBLOCK) * RBLOCK - RBLOCK - passed", *body]
+        variable = "passed" if self.backward else "start"
         first, step = ("chunk * RBLOCK", "SPLIT * RBLOCK") if self.shared else ("0", "RBLOCK")
         once = known(self.axes.axis("r").size, "<=", self.config.block("r") * self.config.split)
-        self.lines += [f"start = {first}", *body] if once else [
-            f"for start in range({first}, rnumel, {step}):", *(f"    {line}" for line in body)
+        self.lines += [f"{variable} = {first}", *body] if once else [
+            f"for {variable} in range({first}, rnumel, {step}):", *(f"    {line}" for line in body)
         ]  # fmt: skip
         for reducer in reducers:
             reducer.finish()
@@ -426,6 +434,18 @@ class _Reduction(Kernel):
         reducer.read(self._scratch(reducer))
         reducer.results()
         return self._row[value]
+
+    def scanned(self, value: Val) -> Piece:
+        """Scans a block of the row. A scan of values and one of their positions are the same scan."""
+        extreme = value.position_of or value.attrs[0]
+        alike = [v for v in self.work.scans if (v.args, v.attrs[1]) == (value.args, value.attrs[1])]
+        both = [v for v in alike if extreme in (v.position_of, v.attrs[0])]
+        finder = next((v for v in both if v.position_of is not None), value)
+        pieces = Scanner(self, finder).emit(self._loop is not None)
+        scope = self._row if self._loop is None else self._loop
+        for v in both:
+            scope[v] = pieces[-1] if v.position_of is not None else pieces[0]
+        return scope[value]
 
     def eviction(self, value: Val) -> str:
         """Asks to keep data in the cache that is read again, and to evict first data that is not."""

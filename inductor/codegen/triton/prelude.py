@@ -78,6 +78,44 @@ def product(a, b):
     return a * b
 
 
+# ---- scans: `b` follows `a`
+
+
+@triton.jit
+def plus(a, b):
+    """The sum."""
+    return a + b
+
+
+@triton.jit
+def log_add_exp(a, b):
+    """log(exp(a) + exp(b)); exact where both are the same infinity."""
+    top = nan_max(a, b)
+    low = nan_min(a, b)
+    return tl.where((low == top) & (tl.abs(low) == float("inf")), a, top + libdevice.log1p(tl.exp(low - top)))
+
+
+@triton.jit
+def last_max(a, i, b, j):
+    """The greater of (value, position) pairs; of equals, and of two NaNs, the second."""
+    keep = (b == b) & ((a != a) | (a > b))
+    return tl.where(keep, a, b), tl.where(keep, i, j)
+
+
+@triton.jit
+def last_min(a, i, b, j):
+    """The lesser of (value, position) pairs; of equals, and of two NaNs, the second."""
+    keep = (b == b) & ((a != a) | (a < b))
+    return tl.where(keep, a, b), tl.where(keep, i, j)
+
+
+@triton.jit
+def lane(x, at):
+    """Element `at` of axis 1, which is kept."""
+    found = tl.arange(0, x.shape[1])[None, :] == at
+    return tl.sum(tl.where(found, x, tl.zeros_like(x)), 1, keep_dims=True)
+
+
 # ---- a greatest element and the sum of exp(element - greatest), in one pass
 
 

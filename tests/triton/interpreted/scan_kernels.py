@@ -1,0 +1,176 @@
+"""Running sums, products and extremes on a GPU are kernels, together with what comes before and after them."""
+
+import pytest
+import torch
+from fake_gpu import on_gpu
+from op_samples import lowered
+from triton_support import Runner
+
+from inductor.ir.buffer import ExternKernel
+from inductor.ir.interp import run_graph
+
+NAN, INF = float("nan"), float("inf")
+LENGTHS = [2, 7, 64, 1000, 20000]  # the last is longer than a row that one program holds
+
+
+def prepared(gm):
+    gm.graph.eliminate_dead_code()
+    return on_gpu(gm)
+
+
+def scanned(fn, *args, externs=0, kernels=None):
+    """Runs `fn` as kernels, twice, and compares with eager. `kernels`: how many there are."""
+    runner = Runner(fn, *args, graph=lowered(fn, *args, prepare=prepared))
+    want = fn(*args)
+    want = list(want) if isinstance(want, (tuple, list)) else [want]
+    got, again = [x.clone() for x in runner.run(*args)], runner.run(*args)
+    for a, b, e in zip(got, again, want):
+        tolerance = 2e-2 if e.dtype.itemsize == 2 and e.is_floating_point() else 1e-4 if e.is_floating_point() else 0
+        torch.testing.assert_close(a, e, rtol=tolerance, atol=tolerance, equal_nan=True)
+        assert torch.equal(a.view(torch.uint8) if a.dim() else a, b.view(torch.uint8) if b.dim() else b)
+        assert a.stride() == e.stride()
+    for a, e in zip(run_graph(runner.graph, args), want):  # the loop IR itself
+        torch.testing.assert_close(a, e, rtol=2e-2, atol=2e-2, equal_nan=True)
+    found = sum(isinstance(node, ExternKernel) for node in runner.graph.buffers)
+    assert found == externs
+    if kernels is not None:
+        assert len(runner.steps) - found == kernels
+    return runner
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_sums_of_rows(length, dtype):
+    scanned(lambda x: x.cumsum(-1), torch.randn(3, length).to(dtype) / 16, kernels=1)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_sums_across_rows(length):
+    scanned(lambda x: x.cumsum(1), torch.randn(2, length, 5), kernels=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool])
+def test_integers_are_summed_as_int64(dtype):
+    x = torch.randint(0, 2 if dtype == torch.bool else 100, (3, 70)).to(dtype)
+    scanned(lambda x: (x.cumsum(1), x.cumprod(0)), x, kernels=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.float64, torch.bfloat16])
+def test_results_of_a_given_dtype(dtype):
+    x = torch.randint(-100, 100, (3, 70))
+    scanned(lambda x: x.cumsum(1, dtype=dtype) > 3, x, kernels=1)
+
+
+def test_a_sum_is_rounded_to_its_dtype_only_in_the_end():
+    scanned(lambda x: x.cumsum(0, dtype=torch.float32), torch.full((3000, 1), 0.1).bfloat16(), kernels=1)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_products_and_log_sum_exp(length):
+    x = 1 + torch.randn(3, length) / length
+    scanned(lambda x: (x.cumprod(-1), x.logcumsumexp(-1)), x, kernels=1)
+
+
+def test_log_sum_exp_of_infinities():
+    x = torch.tensor([[-INF, -INF, 0, INF, 1, NAN, 2], [-INF, 1, -INF, 2, -INF, 3, INF], [INF, INF, -INF, 1, INF, 2, -INF]])
+    scanned(lambda x: x.logcumsumexp(-1), x)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8])
+def test_extremes(length, dtype):
+    x = torch.randint(0, 20, (3, length)).to(dtype)
+    scanned(lambda x: (*x.cummax(-1), *x.cummin(-1)), x, kernels=1)
+
+
+def test_one_scan_finds_the_extremes_and_their_positions():
+    runner = scanned(lambda x: tuple(x.cummax(-1)), torch.randn(4, 64), kernels=1)
+    assert [k.text.count("tl.associative_scan") for k in runner.source.kernels] == [1]
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+@pytest.mark.parametrize("length", [50, 20000])
+def test_extremes_with_nan_and_infinities(name, length):
+    x = torch.tensor([-INF, 1, NAN, 2, INF, 0.0])[torch.randint(0, 6, (5, length))]
+    x[0, : length // 2] = -INF
+    x[1, : length // 2] = INF
+    x[2] = torch.where(x[2].isnan(), 0, x[2])
+    scanned(lambda x: tuple(getattr(x, name)(-1)), x, kernels=1)
+
+
+@pytest.mark.parametrize("length", [100, 20000])
+def test_what_comes_before_and_after_is_in_the_same_kernel(length):
+    x, m, y = torch.randn(3, length), torch.rand(3, length) > 0.5, torch.randn(3, length)
+    scanned(lambda x, m, y: (x * m).cumsum(-1) + y, x, m, y, kernels=1)
+    scanned(lambda x: torch.where(x > 0, x, 0.0).cumsum(-1).relu(), x, kernels=1)
+    scanned(lambda x: x.softmax(-1).cumsum(-1), x, kernels=1)
+    scanned(lambda x: x.cumsum(-1).softmax(-1), x, kernels=1)
+    scanned(lambda x: x.cumsum(-1).cumsum(-1), x / length, kernels=1)
+
+
+def test_the_position_of_an_extreme_after_a_scan():
+    scanned(lambda x: (x.cumsum(-1).argmax(-1), x.cumsum(-1)), torch.randn(3, 20000))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_sum_from_the_end_is_one_kernel(length, dim):
+    x = torch.randn(3, length) if dim else torch.randn(length, 3)
+    scanned(lambda x: (x * 2).flip(dim).cumsum(dim).flip(dim) + 1, x, kernels=1)
+
+
+def test_sums_from_both_ends():
+    scanned(lambda x: (x.cumsum(-1), x.flip(-1).cumsum(-1).flip(-1)), torch.randn(3, 20000))
+
+
+def test_a_sum_from_the_end_with_the_position_of_an_extreme():
+    x = torch.randint(0, 3, (3, 20000)).float()
+    scanned(lambda x: (x.flip(-1).cumsum(-1).flip(-1), x.argmax(-1)), x)
+
+
+def test_a_result_that_is_reversed_along_another_dimension():
+    scanned(lambda x: x.cumsum(1).flip(0), torch.randn(4, 30))
+    scanned(lambda x: x.cumsum(1).flip(0, 1), torch.randn(4, 30))
+
+
+def test_layouts_of_inputs():
+    scanned(lambda x: x.cumsum(0), torch.randn(6, 5, 4).permute(2, 0, 1), kernels=1)
+    scanned(lambda x: x.cumsum(2), torch.randn(6, 5, 40)[:, ::2].permute(1, 0, 2))
+    scanned(lambda x: x.cumsum(1), torch.randn(3, 1).expand(3, 50))
+
+
+def test_sums_of_a_number():
+    scanned(lambda x: torch.ones(3, 50).cumsum(1) * x, torch.randn(3, 1))
+
+
+def test_the_gradient_of_a_sum_is_one_kernel():
+    def gradient(x, g):
+        y = x.detach().requires_grad_()
+        return torch.autograd.grad((y * 2).cumsum(-1), y, g)[0]
+
+    scanned(gradient, torch.randn(3, 500), torch.randn(3, 500), kernels=1)
+
+
+@pytest.mark.parametrize("size, dim", [((), 0), ((1,), 0), ((4, 1), 1), ((4, 1), -1)])
+def test_one_element(size, dim):
+    scanned(lambda x: (x.cumsum(dim), x.cumprod(dim), x.logcumsumexp(dim), *x.cummax(dim), *x.cummin(dim)), torch.randn(size))
+
+
+@pytest.mark.parametrize("x, externs", [(torch.randn(0), 1), (torch.randn(3, 0), 1), (torch.randn(1 << 16), 1)],
+                         ids=["empty", "empty rows", "one long row"])  # fmt: skip
+def test_calls_of_aten(x, externs):
+    scanned(lambda x: x.cumsum(-1), x, externs=externs, kernels=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_errors_are_not_greater_than_three_times_those_of_eager(dtype):
+    torch.manual_seed(0)
+    x = torch.randn(8, 20000).to(dtype)
+    (got,) = Runner(lambda x: x.cumsum(-1), x, graph=lowered(lambda x: x.cumsum(-1), x, prepare=prepared)).run(x)
+    exact = x.double().cumsum(-1)
+    one_by_one = torch.zeros(8, dtype=torch.float32)  # sums in float32, from the first element to the last
+    worst = 0.0
+    for k in range(x.shape[1]):
+        one_by_one = one_by_one + x[:, k].float()
+        worst = max(worst, (one_by_one.to(dtype).double() - exact[:, k]).abs().max().item())
+    assert (got.double() - exact).abs().max().item() <= 3 * worst
