@@ -25,6 +25,7 @@ from .aot.random import seeded
 from .aot.results import RecordedWrites
 from .aot.training_decompositions import training_decompositions
 from .aot.training_spec import TrainingSpec
+from .aot.vmap_regions import with_vmap_regions
 from .artifact import Artifact, TrainingArtifact, load, program_of, show_code, store
 from .autocast import DEVICES
 from .build import build, make_callable, make_half
@@ -82,6 +83,7 @@ def _compile_any(
     policy = Policy.of(chosen.verify)
     report = gm.meta["compile_report"] = CompileReport()
     compile_piece = functools.partial(_compile_piece, report=report, options=options)
+    gm = with_vmap_regions(gm)
     try:
         if needs_split(gm):
             return split_graph(gm, compile_piece)
