@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from .flex_attention import with_dense_attention
+
 Branch = Callable[..., Any]
 
 
@@ -87,7 +89,9 @@ def has_control_flow(gm: fx.GraphModule) -> bool:
 
 
 def runnable(gm: fx.GraphModule) -> fx.GraphModule:
-    """`gm`, or, if it has such operators, a copy in which the functions above replace them."""
+    """`gm`, or, if it has such operators or `flex_attention`, a copy in which functions that run on real tensors
+    replace them."""
+    gm = with_dense_attention(gm)
     if not has_control_flow(gm):
         return gm
     root = torch.nn.Module()

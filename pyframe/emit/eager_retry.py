@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from inductor.aot.calls import python_kernels
+from inductor.eager.flex_attention import with_dense_attention
 from inductor.errors import CompileError
 from inductor.log.stages import show
 from inductor.overlap import memory_of
@@ -103,7 +104,7 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
     watch = _Watch(set(storages) - {0})
     try:
         with fake_mode, torch.set_grad_enabled(torch.is_grad_enabled()), python_kernels(fake_mode), watch:
-            gm(*fakes)
+            with_dense_attention(gm)(*fakes)
     except _Permanent:
         return None
     recorded = any(x.grad_fn is not was for x, was in zip(fakes, records) if isinstance(x, torch.Tensor))

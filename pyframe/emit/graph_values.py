@@ -64,6 +64,8 @@ class GraphValues:
         return self._convert(value, fake=True)
 
     def _convert(self, value: Any, fake: bool) -> Any:
+        if type(value) is tuple:  # of Vars and plain values, as a model passes it
+            return tuple(self._convert(v, fake) for v in value)
         if not isinstance(value, Var):
             return value
         if isinstance(value, TensorVar):

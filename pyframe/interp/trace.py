@@ -393,6 +393,9 @@ class Trace:
                 self.guard(source, "SAME", known)
         return found
 
+    def known_cell(self, cell: types.CellType) -> CellVar | None:
+        return self.cells.get(id(cell))
+
     def written_global(self, names: dict[str, Any], name: str) -> Var | None:
         return self.global_names.written(names, name)
 

@@ -143,6 +143,9 @@ class Tracer(Protocol):
         """The Var of a closure cell; the same cell always gives the same Var within a trace."""
         ...
 
+    def known_cell(self, cell: types.CellType) -> CellVar | None:
+        """The Var of a closure cell that the trace has already read; else None."""
+
     def item_source(self, source: Source, key: Any) -> Source:
         """The source of the item ``key`` of the dict at ``source``."""
         ...

@@ -45,6 +45,7 @@ from .higher_order import (  # noqa: F401  registers the models of these modules
     autograd_functions,
     control_flow,
     derivatives,
+    flex_attention,
     tensor_hooks,
     transforms,
 )

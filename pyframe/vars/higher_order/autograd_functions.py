@@ -11,6 +11,7 @@ import contextlib
 import enum
 import functools
 import inspect
+import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -100,9 +101,18 @@ def _real_tensors_allowed() -> Iterator[None]:
         mode.allow_non_fake_inputs = before
 
 
+def _index_function() -> type[Function] | None:
+    """The autograd.Function that indexes tensors in a score_mod or mask_mod of flex_attention; None if its module is
+    not loaded. Its gradient is that of the operator `index`."""
+    module = sys.modules.get("torch._dynamo._trace_wrapped_higher_order_op")  # the import takes seconds
+    return getattr(module, "ModIndex", None)
+
+
 @register(AUTOGRAD_APPLY, overridable=False)
 def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     cls, *inputs = [args[0].constant(), *args[1:]]
+    if cls is _index_function() and len(inputs) == 2 and not kwargs:
+        return tx.graph.call(torch.ops.aten.index.Tensor, inputs, {})
     tensors = leaves_of((*inputs, *kwargs.values()))
     if any(isinstance(v, TensorSubclassVar) and not isinstance(v, WrapperTensorVar) for v in tensors):
         tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply of instances of tensor subclasses")

@@ -55,14 +55,15 @@ class Branch:
             else:
                 inside.append(tx.graph.stack.tensor_argument(value))
         self.given = [value for value in inputs if isinstance(value, torch.Tensor)]
-        before, versions = state_of([fn, *args]), [value._version for value in self.given]
+        before, versions = state_of(tx, [fn, *args]), [value._version for value in self.given]
         effects = len(tx.effects)
         grad = torch.is_grad_enabled()
         try:
             self.result = tx.call(fn, restore(inside).unpack(tx), {})
         except Raised as raised:
             tx.graph_break(KIND, f"{what} raises {raised.exc.describe()}")
-        if len(tx.effects) != effects or state_of([fn, *args]) != before or torch.is_grad_enabled() != grad:
+        same = len(tx.effects) == effects and unchanged(before, state_of(tx, [fn, *args]))
+        if not same or torch.is_grad_enabled() != grad:
             tx.graph_break(KIND, f"{what} changes an object that exists outside of it")
         if versions != [value._version for value in self.given] or tx.graph.stack.changes_lifted():
             tx.graph_break(KIND, f"{what} changes a tensor that exists outside of it in place")
@@ -118,25 +119,44 @@ def _storage(fake: torch.Tensor) -> Any:
     return memory_of(fake)
 
 
-def state_of(roots: Sequence[Var]) -> list[Any]:
-    """A snapshot of everything reachable from `roots` that the program created, by identity; it differs if a container,
-    cell or object was changed. Changes of objects that existed before the frame are logged as side effects instead."""
-    found: list[Any] = []
-    seen: set[int] = set()
+State = dict[int, tuple[bool, list[int]]]
+
+
+def state_of(tx: Tracer, roots: Sequence[Var]) -> State:
+    """A snapshot of everything reachable from `roots` that the program created: for each object, by id, what it holds,
+    and whether that is all it holds (False: not yet read). Changes of objects that existed before the frame are logged
+    as side effects instead."""
+    found: State = {}
     stack = list(roots)
     while stack:
         var = stack.pop()
-        if id(var) in seen:
+        if id(var) in found:
             continue
-        seen.add(id(var))
-        held = list(_held(var))
-        found.append((id(var), [id(each) for each in held]))
+        held = list(_held(tx, var))
+        found[id(var)] = not _is_unread(var), [id(each) for each in held]
         stack.extend(each for each in held if isinstance(each, Var))
     return found
 
 
-def _held(var: Var) -> Iterator[Any]:
-    if isinstance(var, FunctionVar):
+def unchanged(before: State, after: State) -> bool:
+    """Whether the objects of the first snapshot hold in the second what they held then. What was read in between
+    existed before."""
+    return all(
+        key in after and (after[key][1] == held if whole else set(held) <= set(after[key][1]))
+        for key, (whole, held) in before.items()
+    )
+
+
+def _is_unread(var: Var) -> bool:
+    """Whether a function's cells are not yet read."""
+    return isinstance(var, FunctionVar) and var.closure is None
+
+
+def _held(tx: Tracer, var: Var) -> Iterator[Any]:
+    if isinstance(var, FunctionVar) and var.closure is None:  # the program may have written a cell by another function
+        cells = map(tx.known_cell, (var.fn and var.fn.__closure__) or ())
+        yield from (cell for cell in cells if cell is not None)
+    elif isinstance(var, FunctionVar):
         yield from var.closure or ()
     elif isinstance(var, CellVar):
         yield var.content

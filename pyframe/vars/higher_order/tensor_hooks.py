@@ -20,7 +20,7 @@ from ..protocol.const import ConstVar, MethodVar
 from ..registry import Args, Kwargs, register
 from ..torch_objects.tensor import TensorVar, tensor_and_args
 from ..tracer import Tracer
-from .control_flow import state_of
+from .control_flow import state_of, unchanged
 
 
 class TensorHookVar(Var):
@@ -99,13 +99,13 @@ def _register_hook(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     nested = tx.graph.stack.enter()
     with tx.graph.fake_mode:
         gradient = tx.graph.stack.tensor_argument(torch.empty_like(tensor.fake).detach())
-    effects, before = len(tx.effects), state_of([hook])
+    effects, before = len(tx.effects), state_of(tx, [hook])
     with torch.no_grad():  # the backward pass runs without recording gradients
         try:
             result = tx.call(hook, [gradient], {})
         except Raised as raised:
             return tensor.unsupported(tx, f"a hook that raises {raised.exc.describe()}")
-        if len(tx.effects) != effects or state_of([hook]) != before or torch.is_grad_enabled():
+        if len(tx.effects) != effects or not unchanged(before, state_of(tx, [hook])) or torch.is_grad_enabled():
             return tensor.unsupported(tx, "a hook that changes objects")
     if gradient.fake._version or tx.graph.stack.changes_lifted():
         return tensor.unsupported(tx, "a hook that changes tensors in place")

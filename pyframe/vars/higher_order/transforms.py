@@ -29,7 +29,7 @@ from ..tracer import Tracer
 from .nested_graphs import Body, Restored, tensors_of
 
 
-@register(vmap.vmap_impl)
+@register(vmap.vmap_impl, overridable=False)  # modes see what the function calls
 def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     fn, in_dims, out_dims, randomness, chunk, *operands = args
     try:
