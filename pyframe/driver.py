@@ -24,8 +24,8 @@ from inductor.log.stages import show
 from inductor.process.compile_lock import make_once
 from inductor.process.thread_state import restored_on_error
 
-from . import _C, config, requirements
-from .backends import Backend, takes_fake_tensors
+from . import _C, config, requirements, stance
+from .backends import Backend, find_backend, takes_fake_tensors
 from .core import weak_codes
 from .core.files import skipped_file
 from .core.guard import Guard
@@ -52,8 +52,10 @@ from .interp.trace import Trace
 from .metrics import counters
 from .options import Options
 from .recompile import RecompilePolicy
+from .torch_resets import follow_resets
 from .vars.numbers.dynamic import CaptureHistory
 from .vars.protocol.class_reads import reads_of_classes
+from .vars.torch_objects import user_directives
 from .vars.torch_objects.overrides import are_traced, modes_around
 
 MAX_RESTARTS = 200
@@ -125,6 +127,7 @@ class FrameCompiler:
         self.always: set[types.CodeType] = set()
         self.generated: WeakCodes = {}  # code objects that this compiler generated
         self.captures = _recorded  # `explain` sets a list of its own
+        self.for_first_calls: FrameCompiler | None = None  # under the stance "aot_eager_then_compile"
         self.keeps_empty = False  # also replace frames without a graph and side effects
         self.warned: weakref.WeakSet[types.CodeType] = weakref.WeakSet()  # see `_warn_of_eager_run`
         self.recompiles = RecompilePolicy(self.owner, options, self.always)
@@ -136,6 +139,9 @@ class FrameCompiler:
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
         if self.skips(func):
             return _C.SKIP
+        caller = sys._getframe().f_back
+        if caller is not None and id(caller.f_code) in user_directives.EAGER_CALLERS:
+            return None
         if self.recompiles.runs_eagerly(func.__code__, state):
             return None
         if not requirements.are_unchanged(func, locals_):
@@ -180,13 +186,42 @@ class FrameCompiler:
         if id(code) not in self.codes_with_entries:
             weak_codes.add(self.codes_with_entries, code)
         entries = [e for e in state.entries if e.owner is self.owner]
-        if not entries:
+        history = self.history.get(code)
+        if history is not None and history.begun:
+            history.begun = False
+        elif not entries:
             self.history.pop(code, None)
         if not self.recompiles.allows(func, locals_, entries):
             return None
+        if not entries and self.recompiles.is_first_call(code):
+            return self._first_call(func, locals_, state)
         if entries and not self.recompiles.may_recompile(func, locals_, entries):
             return None
+        return self._captured_or_eager(func, locals_, entries)
+
+    def _first_call(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
+        """What `_handle_miss` returns for a first call under a stance that runs it eagerly or with "aot_eager"."""
+        history = self.history.setdefault(func.__code__, CaptureHistory())
+        if stance.current() == "eager_then_compile":
+            history.begin(func.__code__.co_varnames, locals_)
+            return None
+        if self.for_first_calls is None:
+            self.for_first_calls = first = FrameCompiler(find_backend("aot_eager"), self.options, "aot_eager")
+            first.always, first.history, first.captures = self.always, self.history, self.captures
+            self.recompiles.first_codes = first.generated
+        first = self.for_first_calls
+        found = first._find_entry(func, locals_, state)
+        if found is None:
+            found = first._captured_or_eager(func, locals_, [])
+            weak_codes.add(first.codes_with_entries, func.__code__)
+        history.begun = True
+        return found
+
+    def _captured_or_eager(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> Any:
+        """What `_handle_miss` returns for a call that may be captured; `entries` are those that do not fit."""
+        code = func.__code__
         try:
+            follow_resets()
             entry = self._capture(func, locals_, len(entries))
             if entry.guards.check(func, locals_, False)[0] >= 0:  # a finalizer, for example, changed what was read
                 entry = self._capture(func, locals_, len(entries))

@@ -35,8 +35,9 @@ class RecompilePolicy:
     def __init__(self, owner: object, options: Options, always: set[types.CodeType]) -> None:
         self.owner, self.options, self.always = owner, options, always
         self.warns = True  # when a function reaches the recompile limit
-        self.called: WeakCodes = {}  # compiled functions called once under the stance "eager_then_compile"
+        self.called: WeakCodes = {}  # compiled functions called once under a stance that has a rule for first calls
         self.called_again: WeakCodes = {}
+        self.first_codes: WeakCodes = {}  # code that was generated for first calls only
         self.limited: WeakCodes = {}  # code objects that reached the recompile limit
         self.skipped: weakref.WeakKeyDictionary[types.CodeType, int] = weakref.WeakKeyDictionary()  # captures skipped
 
@@ -75,20 +76,23 @@ class RecompilePolicy:
                 f"{place(func)} would have to be captured, which {by} forbids: {why}. "
                 f"Make the call like one that was captured, or make it once before captures are forbidden."
             )
-        if now == "eager_then_compile":
-            return bool(entries) or not self._is_first_call(func.__code__)
-        return now == "default"
+        return now not in ("force_eager", "eager_on_recompile")
 
-    def _is_first_call(self, code: types.CodeType) -> bool:
-        """Whether this is the first call of a compiled function, or a call that such a first call makes."""
+    def is_first_call(self, code: types.CodeType) -> bool:
+        """Under the stances that have a rule for first calls: whether this is the first call of a compiled function, or
+        a call that such a first call makes."""
+        if stance.current() not in ("eager_then_compile", "aot_eager_then_compile"):
+            return False
         if code in self.always:
             first = id(code) not in self.called
             weak_codes.add(self.called if first else self.called_again, code)
             return first
         frame: types.FrameType | None = sys._getframe(2)
-        while frame is not None and frame.f_code not in self.always:
+        while frame is not None and id(frame.f_code) not in self.first_codes and frame.f_code not in self.always:
             frame = frame.f_back
-        return frame is not None and id(frame.f_code) in self.called and id(frame.f_code) not in self.called_again
+        if frame is None or id(frame.f_code) in self.first_codes:
+            return frame is not None
+        return id(frame.f_code) in self.called and id(frame.f_code) not in self.called_again
 
     def may_recompile(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
         """Whether to capture again a call that fits none of `entries`, of which there is at least one. At the recompile

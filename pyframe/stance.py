@@ -1,9 +1,11 @@
 """`set_stance`: a process-wide switch for what compiled functions do when they are called, for example run eagerly or
-raise on a recompilation."""
+raise on a recompilation. `torch.compiler.set_stance` has the same effect. Where both are set, "force_eager" of either
+counts, otherwise pyframe's own stance."""
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +17,23 @@ STANCES = {
     "force_eager": "run every compiled function eagerly",
     "eager_on_recompile": "use existing captures; calls that match none run eagerly",
     "eager_then_compile": "run the first call of each compiled function eagerly, and capture from the second on",
+    "aot_eager_then_compile": "run the first call of each compiled function with backend 'aot_eager', and compile "
+    "from the second on",
     "fail_on_recompile": "use existing captures; RecompileError for calls that match none",
 }
 _current = "default"
 
 
 def current() -> str:
-    """The current stance."""
-    return _current
+    """The current stance: pyframe's own or, while that is "default", the one that torch.compiler.set_stance has set."""
+    return _current if _current != "default" else _of_torch()
+
+
+def _of_torch() -> str:
+    """The stance of torch.compile. It is a variable of a module that only programs import which use torch._dynamo."""
+    found = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
+    name = getattr(found, "stance", "default")
+    return name if name in STANCES else "default"
 
 
 def _switch(name: str) -> None:
@@ -33,7 +44,7 @@ def _switch(name: str) -> None:
 
 def set_stance(stance: str = "default") -> Stance:
     """Set what compiled functions do from now on, in all threads: "default", "force_eager", "eager_on_recompile",
-    "eager_then_compile" or "fail_on_recompile".
+    "eager_then_compile", "aot_eager_then_compile" or "fail_on_recompile".
 
     Use the result as a context manager, which restores the previous stance on exit, or as a decorator, which sets the
     stance for calls of one function only. A call inside a compiled function breaks the graph.

@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS: dict[str, list[str]] = {
     "": ["inductor", "pyframe"],
     "pyframe": [
-        "_C", "bytecode", "core", "errors", "exc", "config", "metrics", "callables", "module", "report", "stance",
-        "options", "vars", "requirements", "dynamic", "emit", "interp", "backends", "example_inputs", "entries",
-        "recompile", "driver", "api", "testing", "cli", "__init__", "__main__",
+        "_C", "bytecode", "core", "errors", "exc", "config", "metrics", "torch_resets", "callables", "module", "report",
+        "stance", "options", "vars", "requirements", "dynamic", "emit", "interp", "backends", "example_inputs",
+        "entries", "recompile", "driver", "api", "testing", "cli", "__init__", "__main__",
     ],
     "pyframe.vars": [
         "__init__", "codegen", "traced_graph", "tracer", "registry", "polyfills", "protocol", "containers", "objects",

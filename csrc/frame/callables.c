@@ -424,11 +424,74 @@ compiled_set_eager(PyObject *Py_UNUSED(module), PyObject *flag)
     return PyBool_FromLong(before);
 }
 
+/* The stance that `torch.compiler.set_stance` has set. torch keeps it in a variable of a module that only programs import
+   which use it. `forces_eager` is valid while sys.modules and the variables of the module are unchanged. */
+static struct {
+    PyObject *modules, *variables;
+    const uint64_t *modules_version, *variables_version; /* NULL: unknown */
+    uint64_t modules_seen, variables_seen;
+    int forces_eager;
+} torch_stance;
+
+/* Whether the stance is "force_eager"; -1 with an exception. */
+static int
+read_torch_stance(PyObject *variables)
+{
+    PyObject *stance = PyDict_GetItemString(variables, "_stance");
+    if (stance == NULL) {
+        return 0;
+    }
+    PyObject *name = PyObject_GetAttrString(stance, "stance");
+    if (name == NULL) {
+        return -1;
+    }
+    int is_eager = PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "force_eager") == 0;
+    Py_DECREF(name);
+    return is_eager;
+}
+
+static int
+update_torch_stance(void)
+{
+    PyObject *modules = PyImport_GetModuleDict();
+    PyObject *module = PyDict_GetItemString(modules, "torch._dynamo.eval_frame");
+    PyObject *variables = module != NULL && PyModule_Check(module) ? PyModule_GetDict(module) : NULL;
+    const uint64_t *modules_version = cp_dict_version(modules);
+    const uint64_t *variables_version = variables == NULL ? modules_version : cp_dict_version(variables);
+    uint64_t modules_seen = modules_version == NULL ? 0 : *modules_version;
+    uint64_t variables_seen = variables_version == NULL ? 0 : *variables_version;
+    int forces_eager = variables == NULL ? 0 : read_torch_stance(variables);
+    if (forces_eager < 0) {
+        return -1;
+    }
+    Py_XSETREF(torch_stance.modules, Py_NewRef(modules));
+    Py_XSETREF(torch_stance.variables, Py_XNewRef(variables));
+    torch_stance.modules_version = modules_version;
+    torch_stance.variables_version = variables_version;
+    torch_stance.modules_seen = modules_seen;
+    torch_stance.variables_seen = variables_seen;
+    torch_stance.forces_eager = forces_eager;
+    return forces_eager;
+}
+
+/* Whether `torch.compiler.set_stance` has set "force_eager": 1, 0, or -1 with an exception. */
+static inline int
+torch_forces_eager(void)
+{
+    if (torch_stance.modules_version != NULL && torch_stance.variables_version != NULL
+        && *torch_stance.modules_version == torch_stance.modules_seen
+        && *torch_stance.variables_version == torch_stance.variables_seen) {
+        return torch_stance.forces_eager;
+    }
+    return update_torch_stance();
+}
+
 static PyObject *
 CompiledFunction_call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
 {
-    if (run_eagerly) {
-        return DisabledFunction_call(object, args, nargsf, names);
+    int eager = run_eagerly ? 1 : torch_forces_eager();
+    if (eager != 0) {
+        return eager < 0 ? NULL : DisabledFunction_call(object, args, nargsf, names);
     }
     CompiledFunction *self = (CompiledFunction *)object;
     ThreadHook *hook = thread_hook();

@@ -85,7 +85,7 @@ _row(
 )
 _row(
     "explicit-break",
-    "pyframe.graph_break() was called.",
+    "pyframe.graph_break() (or torch._dynamo.graph_break()) was called.",
     "Remove the call.",
 )
 _row(
@@ -95,12 +95,12 @@ _row(
 )
 _row(
     "disallowed-function",
-    "A function marked pyframe.disallow_in_graph was called.",
+    "A function marked pyframe.disallow_in_graph (or torch._dynamo.disallow_in_graph) was called.",
     "Undo the mark with pyframe.allow_in_graph, or call the function outside the compiled region.",
 )
 _row(
     "compiler-switch",
-    "A pyframe function that changes how code is compiled was called in compiled code.",
+    "A function of pyframe or torch.compiler that changes how code is compiled was called in compiled code.",
     "Call it outside the compiled function.",
 )
 _row(

@@ -33,7 +33,7 @@ from ..torch_objects.contexts import GradModeVar
 from ..torch_objects.overrides import leaves_of, owned, without_subclass
 from ..torch_objects.tensor import TensorVar
 from ..torch_objects.tensor_subclass import TensorSubclassVar
-from ..torch_objects.torch_functions import is_torch_function
+from ..torch_objects.torch_functions import is_in_graph, is_torch_function
 from ..torch_objects.wrapper_subclass import WrapperTensorVar
 from ..tracer import Tracer
 
@@ -117,6 +117,8 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     if any(isinstance(v, TensorSubclassVar) and not isinstance(v, WrapperTensorVar) for v in tensors):
         tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply of instances of tensor subclasses")
     wraps = any(isinstance(v, WrapperTensorVar) for v in tensors)
+    if is_in_graph(cls):
+        return tx.graph.call(apply_of(cls), inputs, kwargs)
     recorded = torch.is_grad_enabled() and any(map(_requires_grad, (*inputs, *kwargs.values())))
     if torch._C._are_functorch_transforms_active() or kwargs:
         tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply with keywords or under torch.func")

@@ -54,13 +54,15 @@ class Mark:
 @dataclass(slots=True)
 class CaptureHistory:
     """Sizes and numbers seen by the captures of one code object, by source, and which of them varied.  `concrete`: the
-    current capture uses no symbols.  `predicts_draws`: guards may predict the results of random draws."""
+    current capture uses no symbols.  `predicts_draws`: guards may predict the results of random draws.  `begun`: it
+    holds what a first call had, which the stance made run without a capture that stays."""
 
     numbers: dict[Source, Any] = field(default_factory=dict)
     sizes: dict[Source, tuple[int, ...]] = field(default_factory=dict)
     varied: set[tuple[Source, int | None]] = field(default_factory=set)
     concrete: bool = False
     predicts_draws: bool = True
+    begun: bool = False
 
     def number_varies(self, source: Source, value: Any) -> bool:
         if self.numbers.setdefault(source, value) != value:
@@ -73,6 +75,15 @@ class CaptureHistory:
             self.sizes[source] = before = sizes
         self.varied.update((source, dim) for dim, size in enumerate(sizes) if size != before[dim])
         return {dim for dim in range(len(sizes)) if (source, dim) in self.varied}
+
+    def begin(self, names: Sequence[str], arguments: Sequence[Any]) -> None:
+        """Note the sizes of tensors and the numbers among the arguments of a call that runs eagerly."""
+        self.begun = True
+        for index, (name, value) in enumerate(zip(names, arguments, strict=False)):
+            if isinstance(value, torch.Tensor) and not is_wrapper(value):
+                self.varying_dims(LocalSource(name, index), tuple(value.shape))
+            elif type(value) in (int, float):
+                self.number_varies(LocalSource(name, index), value)
 
 
 def marks_of(tensor: torch.Tensor) -> dict[int, Mark]:

@@ -31,6 +31,7 @@ from .contexts import EXIT_ATTENTION
 from .numpy_arrays import from_array
 from .overrides import OPERATORS, leaves_of
 from .tensor import TensorVar
+from .torch_directions import is_allowed, is_disallowed, is_disallowed_node
 from .torch_queries import ABOUT_ATTENTION, QUESTIONS
 
 GRAPH_MODULES = (
@@ -63,7 +64,8 @@ MAKES_SIZES = (torch.nonzero, torch.unique, torch.masked_select)
 # With fake tensors these return something else.
 MAKES_QUANTIZED = (torch.quantize_per_tensor, torch.quantize_per_channel, torch.quantize_per_tensor_dynamic)
 BREAKS: dict[Callable[..., Any], str] = {
-    **dict.fromkeys((*torch_compat.GRAPH_BREAKS, torch.compiler.reset), "explicit-break"),
+    **dict.fromkeys(torch_compat.GRAPH_BREAKS, "explicit-break"),
+    **dict.fromkeys((torch.compiler.reset, torch.compiler.set_stance), "compiler-switch"),
     **dict.fromkeys(MAKES_SIZES, "data-dependent-shape"),
     **dict.fromkeys(MAKES_QUANTIZED, "unsupported-torch-op"),
     **dict.fromkeys(torch_compat.SKIP_ONE_HOP, "unsupported-object"),
@@ -90,6 +92,11 @@ _WITHOUT_EFFECT = {
 }  # fmt: skip
 
 
+def is_in_graph(value: Any) -> bool:
+    """Whether `allow_in_graph`, pyframe's or torch's, has marked a function or class."""
+    return value in IN_GRAPH or is_allowed(value)
+
+
 def is_torch_function(value: Any) -> bool:
     """Whether a callable becomes a graph node (or has a model here) instead of being traced."""
     cls: type = type(value)  # isinstance() might run the object's `__class__`
@@ -97,7 +104,8 @@ def is_torch_function(value: Any) -> bool:
         return True
     known = issubclass(cls, types.FunctionType | types.BuiltinFunctionType | type)  # others may define __hash__
     if known and (
-        value in FOLD or value in COMPILING or value in ON_FAKE or value in BREAKS or value in IN_GRAPH
+        value in FOLD or value in COMPILING or value in ON_FAKE or value in BREAKS or is_in_graph(value)
+        or is_disallowed(value)
     ):
         return value not in ON_FAKE or not issubclass(cls, types.FunctionType) or as_first_seen(value)
     if known and value in MODELLED:
@@ -175,6 +183,8 @@ class TorchFunctionVar(HeldVar):
     def call_keywords(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], as_dict: bool = True) -> Var:
         """`self(*args, **kwargs)`. As in CPython, a C function called with `**{}` receives a dict of keyword arguments,
         and so do its overrides (`as_dict`)."""
+        if is_disallowed_node(self.value):
+            tx.graph_break("disallowed-function", f"{self.describe()} was called")
         if (model := call_model(self.value)) is not None:
             if is_overridable(self.value) and tx.overrides.may_override(args, kwargs):
                 return tx.graph_break("unsupported-object", f"{self.describe()}, which may be overridden here")
@@ -189,7 +199,7 @@ class TorchFunctionVar(HeldVar):
         if value in FOLD or value in COMPILING or value in CHECKS or value in BREAKS and value not in MAKES_SIZES:
             seen = _is_overridable(value)
         elif isinstance(value, types.FunctionType):
-            if value in IN_GRAPH:
+            if is_in_graph(value):
                 tx.graph_break("unsupported-object", f"{self.describe()}, allowed in the graph, might be overridden")
             if value not in ON_FAKE and tx.overrides.has_torch_function(leaves_of((*args, *kwargs.values()))):
                 return tx.inline(value, args, kwargs)

@@ -17,9 +17,10 @@ import torch
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
 
 from ... import _C
-from ...core import guard_explain
+from ...core import guard_explain, weak_codes
 from ...core.guard_reference import CallContext
 from ...core.source import ConstSource, Source
+from ...core.weak_codes import WeakCodes
 from ...errors import UserError
 from ..objects.functions import FunctionVar
 from ..protocol.base import NotConstant, Var
@@ -28,8 +29,11 @@ from ..registry import call_model, register
 from ..tracer import Tracer
 from . import torch_functions
 from .tensor import TensorVar
+from .torch_directions import wrap_direction
 
 SKIPPED: weakref.WeakSet[Any] = weakref.WeakSet()  # disable(recursive=False)
+# The code of the wrappers that torch.compiler.disable(recursive=False) makes: what they call runs eagerly.
+EAGER_CALLERS: WeakCodes = {}
 CONSTANT_RESULTS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -39,11 +43,15 @@ def wrap_marked(value: types.FunctionType, source: Source | None) -> Var | None:
         return ConstantResultVar(value, source)
     if getattr(value, "_torchdynamo_disable", False):
         # The wrapper of torch.compiler.disable turns off only torch's own hook.
-        _C.skip_code(value.__code__, recursive=hasattr(value, "_torchdynamo_orig_callable"))
+        wraps = hasattr(value, "_torchdynamo_orig_callable")
+        recursive = wraps and getattr(value, "_torchdynamo_disable_recursive", True)
+        _C.skip_code(value.__code__, recursive=recursive)
+        if wraps and not recursive:
+            weak_codes.add(EAGER_CALLERS, value.__code__)
         return torch_functions.DisabledVar(value, source)
     if value in SKIPPED:
         return torch_functions.DisabledVar(value, source)
-    return None
+    return wrap_direction(value, source)
 
 
 def disabled_for_dynamo(value: types.FunctionType) -> types.FunctionType | None:

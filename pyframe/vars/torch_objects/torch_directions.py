@@ -1,0 +1,93 @@
+"""Directions that a program gives to torch.compile, and that captures follow, too: calls such as
+`torch._dynamo.graph_break()`, and marks on functions such as `torch.compiler.allow_in_graph`.
+
+torch._dynamo, which defines them, is not imported here: a program that gives a direction has imported it. torch's own
+code gives directions that concern only torch's tracer. They are left out: calls in torch's files, and marks on
+functions and classes that torch defines.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.source import Source
+from ..objects.functions import FunctionVar
+from ..objects.originals import in_torch, torchs_class
+from ..protocol.base import Var
+from ..protocol.const import ConstVar
+from ..protocol.slots import constant_or
+from ..tracer import Tracer
+
+# Functions of torch._dynamo.decorators, and whether each excludes the rest of its frame.
+_CALLS = {"graph_break": False, "step_unsupported": False, "skip_frame": True}
+
+
+def is_allowed(value: Any) -> bool:
+    """Whether the program has marked a function or class with `torch.compiler.allow_in_graph`."""
+    return _is_marked(value, "_allowed_callable_ids") and not _is_torchs(value)
+
+
+def is_disallowed(value: Any) -> bool:
+    """Whether the program has marked a function of its own, or an operator, with `torch._dynamo.disallow_in_graph`."""
+    return _is_marked(value, "_disallowed_callable_ids") and not _is_torchs(value)
+
+
+def is_disallowed_node(value: Any) -> bool:
+    """`is_disallowed` for a function that would be a node of the graph. It may also be a Python function of torch; the
+    functions that torch itself marks are traced."""
+    return _is_marked(value, "_disallowed_callable_ids")
+
+
+def _is_marked(value: Any, kind: str) -> bool:
+    return id(value) in getattr(sys.modules.get("torch._dynamo.trace_rules"), kind, ())
+
+
+def _is_torchs(value: Any) -> bool:
+    """Whether torch defines a Python function or a class."""
+    if isinstance(value, types.FunctionType):
+        return in_torch(value.__code__)
+    return isinstance(value, type) and torchs_class(value)
+
+
+def wrap_direction(value: types.FunctionType, source: Source | None) -> Var | None:
+    """The Var of a function whose calls are directions; None for any other."""
+    decorators = sys.modules.get("torch._dynamo.decorators")
+    if decorators is not None and value.__globals__ is vars(decorators):
+        for name, whole_frame in _CALLS.items():
+            if getattr(decorators, name, None) is value:
+                return DirectionVar(value, source, whole_frame)
+    package = sys.modules.get("torch._dynamo")
+    if package is not None and value.__globals__ is vars(package) and getattr(package, "reset", None) is value:
+        return ResetVar(value, source)
+    return None
+
+
+class DirectionVar(FunctionVar):
+    """A function that asks for a graph break or, with `whole_frame`, for running the frame that calls it eagerly."""
+
+    __slots__ = ("whole_frame",)
+
+    def __init__(self, value: types.FunctionType, source: Source | None, whole_frame: bool) -> None:
+        super().__init__(value, source)
+        self.whole_frame = whole_frame
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if in_torch(tx.frames[-1].code):
+            return ConstVar(None)
+        message = constant_or(args[0] if args else kwargs.get("msg", ConstVar("")), "")
+        what = f"torch._dynamo.{self.name} was called" + (f": {message}" if message else "")
+        if self.whole_frame and len(tx.frames) == 1:
+            tx.run_eagerly(what)
+        return tx.graph_break("explicit-break", what)
+
+
+class ResetVar(FunctionVar):
+    """`torch._dynamo.reset`."""
+
+    __slots__ = ()
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return tx.graph_break("compiler-switch", "torch._dynamo.reset was called")
