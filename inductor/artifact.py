@@ -19,6 +19,7 @@ from .ir.size import Program
 from .log.stages import count, show
 from .runtime.plan import Form
 from .runtime.plan_spec import PlanSpec, print_plan
+from .runtime.related_results import Related
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Artifact:
     """A compiled graph, as the cache stores it. The plan returns its results in `form`, or as leaves of `structure`.
 
     `sources`: C++ translation units; for a graph on a GPU Triton kernels, and then C++ for what runs on the CPU.
-    `program`: for a graph with symbolic sizes, which sizes it is valid for.
+    `program`: for a graph with symbolic sizes, which sizes it is valid for. `related`: steps for `related_results`.
     """
 
     spec: PlanSpec
@@ -34,6 +35,7 @@ class Artifact:
     form: Form | None
     structure: pytree.TreeSpec | None
     program: Program | None = None
+    related: tuple[Related, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from .runtime.cuda import load_cubins
 from .runtime.plan import make_plan
 from .runtime.plan_spec import Extern, PlanSpec
 from .runtime.processes import Processes
+from .runtime.related_results import related
 
 _LOADS = 3  # attempts to load kernels that other processes may remove meanwhile
 
@@ -75,6 +76,8 @@ def make_callable(
         plan = recorded(plan, spec, addresses, attributes, artifact.form or "list", report.not_recorded.append)
     elif unasked:
         plan = recorded_if_host_bound(plan, spec, addresses, attributes, artifact.form or "list")
+    if artifact.related:
+        plan = related(plan, artifact.form or "list", artifact.related, attributes)
     if artifact.structure is not None:
         plan = _unflattened(plan, artifact.structure)
     return without_autocast(plan) if is_autocast_enabled() else plan

@@ -49,7 +49,8 @@ def generate(
     with report.phase("passes"):
         seeded(aten.graph)
         graph = run_passes(aten.graph, aten.shared)
-    return generate_aten(graph, aten.shared, aten.structure, report, options, aten.views, aten.uncounted)
+    artifact = generate_aten(graph, aten.shared, aten.structure, report, options, aten.views, aten.uncounted)
+    return replace(artifact, related=aten.related)
 
 
 def generate_sizes(
@@ -64,7 +65,7 @@ def generate_sizes(
             graph = run_passes(aten.graph, aten.shared)
             sized.substitute(graph)
     artifact = generate_aten(graph, aten.shared, aten.structure, report, options, aten.views, aten.uncounted)
-    return replace(artifact, program=sized.symbols.program())
+    return replace(artifact, program=sized.symbols.program(), related=aten.related)
 
 
 def generate_training(

@@ -61,8 +61,8 @@ def needs_split(gm: fx.GraphModule) -> bool:
 
 
 def _enables_grad(gm: fx.GraphModule) -> bool:
-    """Whether the graph, called with gradients disabled, enables them."""
-    if torch.is_grad_enabled():
+    """Whether the graph, called with gradients disabled, enables them. In inference mode nothing is recorded."""
+    if torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         return False
     return any(node.target is SET_GRAD and node.args == (True,) for node in gm.graph.nodes)
 

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from ..autocast import is_autocast_enabled, without_autocast
 from ..eager.operator_errors import run_with_aten
+from ..runtime.related_results import Related, relating
 from .absent_tangents import absent, any_nan
 from .input_fallback import Refused
 from .joint import module_tensors, to_joint
@@ -103,7 +104,7 @@ def wrap(
     transformed = torch._C._are_functorch_transforms_active
     if spec.tangents and spec.nested:
         return _calls_nested(captured, spec, apply, rerun, in_pieces)
-    finish = _finish(spec.results, spec.structure)
+    finish = _finish(spec.results, spec.structure, spec.related)
 
     def straight(*inputs: torch.Tensor) -> Any:
         if transformed():
@@ -138,6 +139,7 @@ def _calls_nested(
     make = functools.partial(in_pieces, ends, len(spec.results)) if in_pieces is not None else None
     views = [isinstance(result, View) for result in spec.results]
     nested = Nested(spec.nested, list(map(_maker, spec.results)), views, rerun, make)
+    relate = relating(spec.related)
 
     def call(*inputs: torch.Tensor) -> Any:
         if transformed():
@@ -149,7 +151,7 @@ def _calls_nested(
             outputs = apply(*primals)
         except Refused:
             return eager(*inputs)
-        return pytree.tree_unflatten(nested(primals, outputs), spec.structure)
+        return pytree.tree_unflatten(relate(nested(primals, outputs), primals), spec.structure)
 
     return call
 
@@ -162,9 +164,14 @@ _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}  # the types of gradient
 
 
 
-def _finish(results: Sequence[Result], structure: pytree.TreeSpec) -> Maker:
+def _finish(results: Sequence[Result], structure: pytree.TreeSpec, related: Sequence[Related]) -> Maker:
     """A function that assembles the results of a call from the inputs and the tensors that the forward computed."""
     makers = [_maker(result) for result in results]
+    if related:
+        relate = relating(related)
+        return lambda primals, outputs: pytree.tree_unflatten(
+            relate([make(primals, outputs) for make in makers], primals), structure
+        )
     if structure.is_leaf():
         return makers[0]
     if structure.type is tuple and all(child.is_leaf() for child in structure.children()):
@@ -197,7 +204,7 @@ def _view(view: View, primals: Sequence[torch.Tensor], outputs: Sequence[torch.T
     with torch.no_grad():
         new = base.as_strided(view.size, view.stride, offset)
     if not view.tracked:
-        return new.detach()
+        return new.detach() if view.counted else new.data
     if view.recordable and new._is_view():
         _set_creation(new, _DEFAULT)
     return new

@@ -23,12 +23,14 @@ from ..fx_utils.writes import has_functional_form
 from ..ir.nodes import dense_order
 from ..overlap import elements_overlap, partly_the_same, spans_overlap
 from ..process.import_stubs import stub_torch_compiler
+from ..runtime.related_results import Related
 from .calls import call, python_kernels
 from .eager_checks import TRACED_AS
 from .fake import fake_mode, forget_tensors, make_fx
 from .in_place import WrongInPlace, run_in_place
 from .kernel_dtypes import KernelDtypes
 from .plain_memory import computed_values, refuse_special
+from .relations import relations
 from .unused import check_unused
 
 
@@ -68,7 +70,7 @@ class AtenGraph:
     Results that are inputs or views of inputs are the same in the graph.
     `shared`: for each result a number, equal for results that share memory that belongs to no input.
     `views`: for each result, whether autograd knows it as a view of an input.
-    `structure`: the pytree of the results.
+    `structure`: the pytree of the results. `related`: how autograd relates results that share memory.
     """
 
     graph: torch.fx.GraphModule
@@ -78,6 +80,7 @@ class AtenGraph:
     views: tuple[bool, ...]
     structure: pytree.TreeSpec
     uncounted: tuple[int, ...] = ()
+    related: tuple[Related, ...] = ()
 
 
 def to_aten(
@@ -105,7 +108,7 @@ def to_aten(
     # views of the inputs and writes count.
     with torch.inference_mode(False), torch.no_grad(), mode, python_kernels(mode), preserve_node_meta():
         with KernelDtypes():
-            aliases, shared, strides, versions = _find_aliases(flat, fakes)
+            aliases, shared, strides, versions, related = _find_aliases(flat, fakes)
         graph = _functional(flat, decompositions, fakes)
         if _writes_inside(graph):  # from a decomposition
             graph = _functional(torch.fx.Interpreter(graph).run, decompositions, fakes)
@@ -118,7 +121,7 @@ def to_aten(
         _lay_out(graph, strides)
     views = tuple(alias is not None and alias.tracked for alias in aliases)
     uncounted = tuple(i for i in mutated if not versions[i])
-    return AtenGraph(graph, attributes, mutated, shared, views, structures[0], uncounted)
+    return AtenGraph(graph, attributes, mutated, shared, views, structures[0], uncounted, related)
 
 
 def _fake(x: Any, mode: FakeTensorMode) -> Any:
@@ -390,12 +393,15 @@ def refuse_shared_writes(graph: torch.fx.GraphModule, inputs: Sequence[Any], wri
 
 def _find_aliases(
     flat: Callable[..., list[Any]], fakes: list[Any]
-) -> tuple[tuple[_Alias | None, ...], tuple[int | None, ...], tuple[tuple[int, ...] | None, ...], list[int]]:
+) -> tuple[
+    tuple[_Alias | None, ...], tuple[int | None, ...], tuple[tuple[int, ...] | None, ...], list[int],
+    tuple[Related, ...],
+]:
     """Run the graph on copies that it may write to, and find where its results lie in memory.
 
-    Returns four sequences: for each result, its alias of an input or None; for each result, the number of the memory
+    Returns five sequences: for each result, its alias of an input or None; for each result, the number of the memory
     that it shares; for each result with memory of its own, its strides if these are integers; for each input, its
-    version counter.
+    version counter; what `relations` returns.
     """
     copies = [
         torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) if isinstance(x, torch.Tensor) else x
@@ -403,7 +409,8 @@ def _find_aliases(
     ]
     owner = {storage_of(x): i for i, x in enumerate(copies)}
     before = [(x.shape, x.stride()) for x in copies if isinstance(x, torch.Tensor)]
-    outputs = flat(*copies)
+    with torch.enable_grad():  # views made where the graph disables gradients then differ from the others
+        outputs = flat(*copies)
     refuse_special(outputs)
     if before != [(x.shape, x.stride()) for x in copies if isinstance(x, torch.Tensor)]:
         raise NotFunctional("the metadata of an input is changed in place")
@@ -432,7 +439,7 @@ def _find_aliases(
         for value, group in zip(outputs, shared)
     )
     versions = [version_of(x) for x in copies]
-    return tuple(aliases), tuple(shared), tuple(fixed), versions
+    return tuple(aliases), tuple(shared), tuple(fixed), versions, relations(outputs, copies)
 
 
 def _is_static(x: torch.Tensor) -> bool:

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from ..autocast import is_autocast_enabled
 from ..fx_utils.arguments import joint_results, output_of, tensors_in
+from ..runtime.related_results import Related
 from .absent_tangents import not_zero_at_zero, products_with_data, reached_by
 from .fake import fake_mode, forget_tensors, make_fx
 from .functionalize import (
@@ -56,6 +57,7 @@ class JointGraph:
     zero whatever they are, as that of `sgn`; empty if there is only one tangent.
     `products`, `not_zero`: sets of tangents, see `products_with_data` and `not_zero_at_zero` of `absent_tangents`.
     `own`: for each `autograd.Function` of the program in the graph, the set of tangents that its backward depends on.
+    `related`: steps for `related_results` after all results are made.
     `conjugated`: inputs for which the graph returns the conjugate of the gradient; in eager its conj bit is set.
     `permanent`: which inputs and attributes stay alive anyway: parameters and tensors of the module.
     `names`: maps each name of a module tensor to its position in (*inputs, *attributes).
@@ -78,6 +80,7 @@ class JointGraph:
     products: tuple[int, ...] = ()
     not_zero: tuple[int, ...] = ()
     own: tuple[int, ...] = ()
+    related: tuple[Related, ...] = ()
 
 
 def to_joint(
@@ -148,6 +151,7 @@ def to_joint(
         trace.reaching,
         *_where_absent(graph, tangents, trace.own),
         trace.own,
+        finals.related,
     )
 
 

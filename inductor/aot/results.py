@@ -13,12 +13,15 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..overlap import elements_overlap
+from ..runtime.related_results import Related
 from .functionalize import NotFunctional, storage_of
 from .plain_memory import refuse_special
+from .relations import relations_of_detached, share_counter
 
 _creation_of = torch._C._autograd._get_creation_meta
 _MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
 _DEFAULT = torch._C._autograd.CreationMeta.DEFAULT
+_NO_GRAD = torch._C._autograd.CreationMeta.NO_GRAD_MODE
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class View:
     `grad`: gradients flow through the view. `tracked`: autograd knows that it is a view (true for a view made under
     no_grad, false for a detached tensor or a view of one). `one_of_many`: an operator returned it with other views;
     autograd refuses writes to these. `recordable`: autograd may record writes to it; not to a view made under no_grad.
+    `counted`: writes to it count as writes to the base (not so for `x.data`).
     """
 
     base: Computed | Input
@@ -59,6 +63,7 @@ class View:
     tracked: bool
     one_of_many: bool = False
     recordable: bool = True
+    counted: bool = True
 
 
 Result = Constant | Computed | Input | View
@@ -101,6 +106,7 @@ class ForwardOutputs:
     written: list[tuple[int, torch.Tensor]]
     tangents: list[torch.Tensor] = field(default_factory=list)
     uncounted: tuple[int, ...] = ()  # the written inputs whose version counters stay the same
+    related: tuple[Related, ...] = ()  # steps for `related_results` after all results are made
 
 
 def classify(
@@ -125,6 +131,11 @@ def classify(
             if value is not primals[i]:
                 _sync(value, primals[i], before[i])
             results.append(_result(value, primals[i], Input(i)))
+    views = {
+        k: primals[owner[storage_of(value)]] if base is None else base
+        for k, (value, base) in enumerate(zip(values, bases))
+        if isinstance(results[k], View)
+    }
     origin = {id(base): (n, True) for n, base in enumerate(bases) if base is not None and values[n]._base is base}
     origin |= {id(base): (n, False) for n, base in enumerate(bases) if base is values[n]}
     return ForwardOutputs(
@@ -134,6 +145,7 @@ def classify(
         sum(x.grad_fn is not None for x in returned),
         tuple(origin.get(id(x)) for x in returned),
         [(i, primals[i]) for i in written],
+        related=relations_of_detached(values, views),
     )
 
 
@@ -194,6 +206,10 @@ def _sync(value: torch.Tensor, primal: torch.Tensor, before: InputState | None) 
 
 def _result(value: torch.Tensor, base: torch.Tensor, source: Computed | Input) -> Result:
     if value is base:
+        refused = _creation_of(value) if value._is_view() and isinstance(source, Computed) else _DEFAULT
+        if refused in (_MULTIPLE, _NO_GRAD):  # a view of the computed tensor, as autograd refuses to record writes
+            graded = value.grad_fn is not None
+            return View(source, tuple(value.shape), value.stride(), 0, graded, True, refused == _MULTIPLE, False)
         return source
     if value.dtype != base.dtype or value.is_conj() or value.is_neg():
         raise NotFunctional("a result is a view of a tensor of another dtype")
@@ -209,7 +225,7 @@ def _result(value: torch.Tensor, base: torch.Tensor, source: Computed | Input) -
     creation = _creation_of(value) if value._is_view() else None
     return View(
         source, tuple(value.shape), value.stride(), offset, tracked, is_view, creation == _MULTIPLE,
-        creation == _DEFAULT,
+        creation == _DEFAULT, share_counter(base, value),
     )  # fmt: skip
 
 

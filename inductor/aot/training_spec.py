@@ -16,6 +16,7 @@ import torch.fx
 from torch.utils import _pytree as pytree
 
 from ..fx_utils.arguments import getitem_key, joint_results, results_of
+from ..runtime.related_results import Related
 from .joint import JointGraph
 from .levels import Level
 from .memory import ancestors, is_random, viewed
@@ -69,8 +70,8 @@ class Rerunning:
 class TrainingSpec:
     """Primals are the inputs, followed by the module's tensors. For a graph with symbolic sizes, sizes are `Size`s.
 
-    `results`, `structure`, `writes`, `origins`, `nested`, `uncounted`, `conflicts`, `products`, `not_zero`: as in
-    JointGraph. `views`: the returned tensors that are views in the forward graph. `fingerprint`: of forward and
+    `results`, `structure`, `writes`, `origins`, `nested`, `uncounted`, `conflicts`, `products`, `not_zero`, `related`:
+    as in JointGraph. `views`: the returned tensors that are views in the forward graph. `fingerprint`: of forward and
     backward before they are lowered; empty unless `zeros_may_differ`.
     """
 
@@ -90,7 +91,7 @@ class TrainingSpec:
     products: tuple[int, ...] = ()
     not_zero: tuple[int, ...] = ()
     fingerprint: str = ""
-
+    related: tuple[Related, ...] = ()
 
     @property
     def zeros_may_differ(self) -> bool:
@@ -127,6 +128,7 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
         joint.products,
         joint.not_zero,
         fingerprint(halves.forward.graph, halves.backward.graph) if joint.products or joint.not_zero else "",
+        joint.related,
     )
 
 
