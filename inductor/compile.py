@@ -17,6 +17,7 @@ from torch._guards import tracing
 
 from .aot.autograd import Captured, wrap
 from .aot.fake import fake_mode
+from .aot.flex_attention import with_flex_attention
 from .aot.functionalize import attributes_of, records_gradients, refuse_shared_writes
 from .aot.partition import partition
 from .aot.plain_memory import refuse_special
@@ -34,7 +35,6 @@ from .cache.graph_key import graph_key, half_key, training_key
 from .compile_report import CompileReport
 from .dynamic.dispatch import SPECIAL, DynamicShapeDispatcher, is_symbolic, symbolic_examples
 from .dynamic.template import Template, spec_at, training_spec_at
-from .eager.flex_attention import with_dense_attention
 from .errors import PASSED
 from .fallback import check_expected, fall_back
 from .fx_utils.places import label_of, reason_of
@@ -84,7 +84,7 @@ def _compile_any(
     policy = Policy.of(chosen.verify)
     report = gm.meta["compile_report"] = CompileReport()
     compile_piece = functools.partial(_compile_piece, report=report, options=options)
-    gm = with_vmap_regions(with_dense_attention(gm))
+    gm = with_vmap_regions(with_flex_attention(gm))
     try:
         if needs_split(gm):
             return split_graph(gm, compile_piece)

@@ -35,6 +35,7 @@ from .runtime.plan import Form
 from .runtime.plan_spec import OutputRef
 from .runtime.processes import Processes
 from .schedule import print_schedule, schedule
+from .schedule.flex_attention import with_flex_attention
 
 if TYPE_CHECKING:
     from .dynamic.symbols import Sized
@@ -133,7 +134,7 @@ def generate_aten(
         graph = lower_graph(aten, shared, uncounted, row_products=not options.max_autotune)  # tuning measures others
     show("ir", print_graph, graph)
     with report.phase("schedule"):
-        groups = schedule(graph)
+        groups = with_flex_attention(schedule(graph))
     if options.max_autotune:
         from .autotune import tuned  # imported only if it is used
 

@@ -20,6 +20,13 @@ _NAMED_MODULES = ("torch", "_operator", "operator", "math", "builtins")
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), type(Ellipsis))
 
 
+class OfGraphs:
+    """Base class of functions of this package that a graph calls and whose results depend on `graphs`, besides their
+    arguments."""
+
+    graphs: Sequence[fx.GraphModule]
+
+
 class _NoKey(Exception):
     """Something in the graph has no name that is valid in another process."""
 
@@ -125,6 +132,8 @@ def _target(node: fx.Node) -> str:
     name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
     if callable(target) and name is not None and "<" in name and _named_by_module(target):
         name = target.__name__  # such as F.max_pool2d, which another function created
+    if isinstance(target, OfGraphs):
+        return f"{type(target).__name__} {[_nodes(graph, ()) for graph in target.graphs]}"
     if isinstance(target, torch._ops.HigherOrderOperator):  # its arguments may be ids valid in this process only
         raise _NoKey
     if node.op != "call_function" or not isinstance(module, str) or name is None or "<" in name:

@@ -45,14 +45,15 @@ def working_dtype(query: torch.dtype) -> torch.dtype:
     return torch.float64 if query is torch.float64 else torch.float32
 
 
-def _autocasts(kind: str) -> bool:
+def autocasts(kind: str) -> bool:
+    """Whether autocast is on for this type of device."""
     return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def dtype_under_autocast(x: torch.Tensor) -> torch.dtype:
     """The dtype to which autocast, if it is on for this device, converts a query, key or value."""
     kind = x.device.type
-    if not _autocasts(kind):
+    if not autocasts(kind):
         return x.dtype
     key = {"cuda": torch._C.DispatchKey.AutocastCUDA, "cpu": torch._C.DispatchKey.AutocastCPU}.get(kind)
     known = key is not None and key in FLEX_ATTENTION.py_kernels  # not in older versions of torch
@@ -82,14 +83,14 @@ def dense_flex_attention(
     """
     query, key, value = (x.to(dtype_under_autocast(x)) for x in (query, key, value))
     kind = query.device.type
-    with torch.autocast(kind, enabled=False) if _autocasts(kind) else contextlib.nullcontext():
+    with torch.autocast(kind, enabled=False) if autocasts(kind) else contextlib.nullcontext():
         return _dense(query, key, value, score_mod, block_mask[-1], scale, score_others, mask_others)
 
 
 class DenseFlexAttention:
     """`dense_flex_attention` with these graphs; called with the operator's other arguments."""
 
-    def __init__(self, score_mod: Callable[..., Any], mask_mod: Callable[..., Any]) -> None:
+    def __init__(self, score_mod: fx.GraphModule, mask_mod: fx.GraphModule) -> None:
         self.score_mod, self.mask_mod = score_mod, mask_mod
         self.__name__ = self.__qualname__ = "dense_flex_attention"  # torch.fx names nodes after functions
         self.__module__ = __name__
@@ -105,28 +106,32 @@ class DenseFlexAttention:
 
 def with_dense_attention(gm: fx.GraphModule) -> fx.GraphModule:
     """`gm`, or a copy in which `DenseFlexAttention` replaces the operator."""
+
+    def make(score_mod: fx.GraphModule, mask_mod: fx.GraphModule, args: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
+        query, key, value, _, _, scale, _, *others = args
+        return DenseFlexAttention(score_mod, mask_mod), (query, key, value, scale, *others)
+
+    return replace_operator(gm, make)
+
+
+def replace_operator(gm: fx.GraphModule, make: Callable[..., tuple[Any, tuple[Any, ...]]]) -> fx.GraphModule:
+    """`gm`, or a copy in which other functions replace the operator: `make(score_mod, mask_mod, args)` returns the
+    function and its arguments for a call with `args`."""
     if not any(node.target is FLEX_ATTENTION for node in gm.graph.nodes):
         return gm
     graph = fx.Graph()
     graph.output(graph.graph_copy(gm.graph, {}))
     next(iter(graph.find_nodes(op="output"))).meta = dict(next(iter(gm.graph.find_nodes(op="output"))).meta)
     for node in graph.find_nodes(op="call_function", target=FLEX_ATTENTION):
-        _replace(gm, node)
+        args: list[Any] = list(node.args)
+        graphs: list[fx.Node] = [args[3], args[4][-1]]
+        node.target, node.args = make(*(gm.get_submodule(str(each.target)) for each in graphs), args)
+        for attribute in graphs:
+            if not attribute.users:
+                graph.erase_node(attribute)
     found = fx.GraphModule(gm, graph)
     found.meta = gm.meta
     return found
-
-
-def _replace(gm: fx.GraphModule, node: fx.Node) -> None:
-    """Replace a call of the operator in a copy of the graph of `gm`."""
-    args: list[Any] = list(node.args)
-    query, key, value, score_mod, block_mask, scale, _, *others = args
-    graphs: list[fx.Node] = [score_mod, block_mask[-1]]
-    node.target = DenseFlexAttention(*(gm.get_submodule(str(attribute.target)) for attribute in graphs))
-    node.args = (query, key, value, scale, *others)
-    for attribute in graphs:
-        if not attribute.users:
-            node.graph.erase_node(attribute)
 
 
 def _dense(
@@ -137,8 +142,8 @@ def _dense(
     working = working_dtype(query.dtype)
     scores = query.to(working) @ key.to(working).transpose(-2, -1) * scale
     places = [torch.arange(size, device=scores.device) for size in scores.shape]
-    kept = _over_grid(mask_mod, 0, mask_others)(*places, *mask_others)
-    changed = _over_grid(score_mod, 1, score_others)(scores, *places, *score_others).to(working)
+    kept = over_grid(mask_mod, 0, mask_others)(*places, *mask_others)
+    changed = over_grid(score_mod, 1, score_others)(scores, *places, *score_others).to(working)
     changed = torch.where(kept, changed, NEG_INF)
     logsumexp, largest = changed.logsumexp(-1), changed.detach().amax(-1)
     weights = torch.ops.aten._safe_softmax(changed, -1)
@@ -156,7 +161,7 @@ def _for_each_head(x: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
-def _over_grid(fn: Callable[..., Any], scores: int, others: Sequence[Any]) -> Callable[..., Any]:
+def over_grid(fn: Callable[..., Any], scores: int, others: Sequence[Any]) -> Callable[..., Any]:
     """`fn` of scalars as a function of `scores` matrices of scores and of the four ranges of indices."""
 
     def scalar(*args: Any) -> Any:

@@ -232,11 +232,12 @@ def trace(
     iter_sizes: Sequence[AnySize],
     reduce_sizes: Sequence[AnySize],
     fn: Callable[[tuple[Index, ...], tuple[Index, ...]], Any],
+    handler: TracingHandler | None = None,
 ) -> LoopBody:
-    """The loop body recorded from `fn(index, reduce_index)`, which calls `ops`."""
+    """The loop body recorded from `fn(index, reduce_index)`, which calls `ops`; by `handler`, if one is given."""
     iter_vars = tuple(Sym(f"i{k}", s) for k, s in enumerate(iter_sizes))
     reduce_vars = tuple(Sym(f"r{k}", s) for k, s in enumerate(reduce_sizes))
-    handler = TracingHandler()
+    handler = handler or TracingHandler()
     with ops.using(handler):
         fn(tuple(map(symbol, iter_vars)), tuple(map(symbol, reduce_vars)))
     return LoopBody(iter_vars, tuple(iter_sizes), reduce_vars, tuple(reduce_sizes), _live(handler.ops))

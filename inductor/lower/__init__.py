@@ -5,6 +5,7 @@ from . import (
     batch_norm,
     convolution,
     creation,
+    flex_attention,
     index_writes,
     indexing,
     partial_writes,
@@ -23,6 +24,6 @@ __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_grap
 
 # Importing these modules registers their lowerings.
 _MODULES = (
-    batch_norm, convolution, creation, index_writes, indexing, partial_writes, pointwise, pooling, products, random,
-    reductions, scans, views,
+    batch_norm, convolution, creation, flex_attention, index_writes, indexing, partial_writes, pointwise, pooling,
+    products, random, reductions, scans, views,
 )  # fmt: skip

@@ -9,10 +9,12 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ...schedule.flex_attention import FlexGroup
 from ...schedule.node import Group
 from ...schedule.product import Product
 from ..cpp.source import Source, operators, user_lines
 from ..emitter import HostNumber
+from .flex_attention import flex_drafts
 from .gpu import DEFAULT, Gpu
 from .horizontal import combined
 from .kernel import Draft, Launch, Scratch, TritonKernel, drafts
@@ -50,6 +52,8 @@ class TritonSource:
         """The launches of a group; `unaligned` as in `drafts`. Unsupported for an op or dtype that Triton lacks."""
         if isinstance(group, Product):
             made, scratch = product_drafts(group, dtypes, unaligned)
+        elif isinstance(group, FlexGroup):
+            made, scratch = flex_drafts(group, dtypes, self.gpu, unaligned), []
         else:
             made, scratch = drafts(group, dtypes, self.gpu, unaligned)
         return GroupLaunches(tuple(Launch(self._number(d, group), d.bufs) for d in made), tuple(scratch))
