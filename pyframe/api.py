@@ -16,9 +16,10 @@ from .backends import Backend, find_backend, split_settings, takes_fake_tensors
 from .callables import caller_of, compile_class, original, python_function, suspends
 from .driver import FrameCompiler
 from .errors import UserError
-from .module import CompiledModule, compile_module, fresh_root, run_module
+from .module import CompiledModule, compile_module, run_module
 from .options import Options, make_options
 from .report.explain import Explanation
+from .shared_captures import root_of, shared_compiler
 from .stance import set_stance
 from .vars.registry import call_model
 from .vars.torch_objects import torch_functions, user_directives
@@ -32,7 +33,10 @@ def compile(
     backend: str | Callable[..., Any] = "inductor",
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
+    name: str | None = None,
     disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
 ) -> Any:
     """Compile an nn.Module, a function or any other callable; signature and meaning follow torch.compile.
 
@@ -40,22 +44,45 @@ def compile(
 
     fullgraph: raise `errors.Unsupported` instead of breaking the graph. backend: "inductor", "eager", "aot_eager", a
     name registered here or with torch.compile, or a callable `(gm, example_inputs) -> callable`, which gets real
-    tensors. options: see `options.Options`; a backend that is not pyframe's own also receives them and `mode`. disable:
-    return `model` unchanged. Without `model`, returns a decorator. Raises `errors.UserError` for invalid arguments.
+    tensors. options: see `options.Options`; a backend that is not pyframe's own also receives them and `mode`. name:
+    has no effect. disable: return `model` unchanged. recompile_limit: as the option of that name.
+
+    Calls of `compile` with the same model and settings share captures, and the limit of their number; with
+    isolate_recompiles, the result has captures of its own. Without `model`, returns a decorator. Raises
+    `errors.UserError` for invalid arguments.
     """
     settings: dict[str, Any] = {
-        "fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options,
-        "disable": disable,
+        "fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options, "name": name,
+        "disable": disable, "recompile_limit": recompile_limit, "isolate_recompiles": isolate_recompiles,
     }  # fmt: skip
+    _check_types(name, recompile_limit, isolate_recompiles)
     checked, chosen = _checked(backend, fullgraph, dynamic, mode, options)
+    if recompile_limit is not None:
+        checked = dataclasses.replace(checked, limit=recompile_limit)
     if model is None:
         return lambda fn: compile(fn, **settings)
     if not callable(model) and not isinstance(model, classmethod):
         raise UserError(f"compile() needs a function or an nn.Module, got {type(model).__name__}: {model!r}")
     if disable:
         return model
-    compiler = FrameCompiler(chosen, checked, backend if isinstance(backend, str) else repr(backend))
+    made = FrameCompiler(chosen, checked, backend if isinstance(backend, str) else repr(backend))
+    compiler = made if isolate_recompiles else shared_compiler(_unwrapped(model), made)
     return _compile_with(model, compiler, settings)
+
+
+def _check_types(name: Any, recompile_limit: Any, isolate_recompiles: Any) -> None:
+    if not (name is None or isinstance(name, str)):
+        raise UserError(f"name must be a string or None, not {name!r}")
+    if not (recompile_limit is None or type(recompile_limit) is int and recompile_limit > 0):
+        raise UserError(f"recompile_limit must be a positive int or None, not {recompile_limit!r}")
+    if not isinstance(isolate_recompiles, bool):
+        raise UserError(f"isolate_recompiles must be True or False, not {isolate_recompiles!r}")
+
+
+def _unwrapped(model: Any) -> Any:
+    """What `model` compiles: the model itself, or what an earlier `compile` or `disable` got."""
+    model = original(model)
+    return model._pyframe_original if isinstance(model, CompiledModule) else model
 
 
 def _checked(
@@ -76,11 +103,9 @@ def _checked(
 
 def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any]) -> Any:
     _C.bind_torch()
-    model = original(model)
-    if isinstance(model, CompiledModule):
-        model = model._pyframe_original
+    model = _unwrapped(model)
     if isinstance(model, nn.Module):
-        root = fresh_root(model)
+        root = root_of(compiler, model)
         compiler.always.add(root.__code__)
         run = _C.CompiledFunction(root, compiler)
         return compile_module(model, run, functools.partial(compile, **settings), compile_again, settings)

@@ -222,6 +222,7 @@ class FrameCompiler:
         code = func.__code__
         try:
             follow_resets()
+            user_directives.follow_substitutes()
             entry = self._capture(func, locals_, len(entries))
             if entry.guards.check(func, locals_, False)[0] >= 0:  # a finalizer, for example, changed what was read
                 entry = self._capture(func, locals_, len(entries))

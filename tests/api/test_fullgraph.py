@@ -128,5 +128,5 @@ def test_replaced_builtins_are_an_error(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(builtins, "isinstance", lambda x, kinds, original=isinstance: original(x, kinds))
         with pytest.raises(Unsupported, match="replaced"):
-            pyframe.compile(f, backend="eager", fullgraph=True)(X)
+            pyframe.compile(f, backend="eager", fullgraph=True, isolate_recompiles=True)(X)
     torch.testing.assert_close(compiled(X), f(X))

@@ -110,7 +110,7 @@ def test_a_compiled_function_takes_its_entries_with_it():
     def program(x):
         return x + 1
 
-    first, second = pyframe.compile(program, backend="eager"), pyframe.compile(program, backend="eager")
+    first, second = (pyframe.compile(program, backend="eager", isolate_recompiles=True) for _ in range(2))
     first(torch.ones(2)), second(torch.ones(2))
     assert len(_C.entries(program)) == 2
     del first

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import binascii
 import subprocess
 import sys
 
@@ -209,6 +210,89 @@ def test_disallow_in_graph(fn):
     assert count == 2 and [kind for kind, _ in found] == ["disallowed-function"]
     torch._dynamo.allow_in_graph(fn)
     assert breaks(program, X) == (1, [])
+
+
+def test_forbid_in_graph():
+    @torch._dynamo.forbid_in_graph
+    def forbidden(x):
+        return x * 2
+
+    with pytest.raises(pyframe.Unsupported, match="forbidden, marked torch._dynamo.forbid_in_graph, was called"):
+        pyframe.compile(lambda x: forbidden(x) + 1, backend="eager")(X)
+
+
+def test_substitute_in_graph():
+    @torch.compiler.substitute_in_graph(binascii.crc_hqx)
+    def replaced(data, crc, /):
+        return 7 + crc
+
+    @torch.compiler.substitute_in_graph(binascii.b2a_uu, can_constant_fold_through=True, skip_signature_check=True)
+    def not_traced(data):
+        raise AssertionError
+
+    def program(x):
+        return x + binascii.crc_hqx(b"abc", 1) + replaced(b"abc", 2) + len(binascii.b2a_uu(b"abc"))
+
+    fn = pyframe.compile(program, backend="eager", fullgraph=True)
+    torch.testing.assert_close(fn(X), X + 8 + 9 + len(binascii.b2a_uu(b"abc")))
+    assert program(X)[0, 0] != fn(X)[0, 0]
+
+
+# ---- breaks that are errors ----
+def breaks_are_errors():
+    return torch._dynamo.utils._get_error_on_graph_break()
+
+
+@torch._dynamo.error_on_graph_break(True)
+def strict(x, broken):
+    if broken:
+        torch._dynamo.graph_break()
+    return x + 1
+
+
+def test_error_on_graph_break_of_a_function():
+    fn = pyframe.compile(strict, backend="eager")
+    with pytest.raises(pyframe.Unsupported, match="explicit-break"):
+        fn(X, True)
+    torch.testing.assert_close(fn(X, False), X + 1)
+    assert breaks_are_errors() is False
+
+
+def partly_strict(x, inner):
+    with torch._dynamo.error_on_graph_break(True):
+        y = x + 1
+        with torch._dynamo.error_on_graph_break(inner):
+            torch._dynamo.graph_break()
+            seen = torch._dynamo.utils._get_error_on_graph_break()
+            y = y.sin()
+    torch._dynamo.graph_break()
+    return y.cos(), seen
+
+
+def test_error_on_graph_break_in_a_function():
+    fn = pyframe.compile(partly_strict, backend="eager")
+    for _ in range(3):
+        torch.testing.assert_close(fn(X, False), partly_strict(X, False))
+        assert breaks_are_errors() is False
+    with pytest.raises(pyframe.Unsupported, match="explicit-break"):
+        fn(X, True)
+    assert breaks_are_errors() is False
+
+
+def test_error_on_graph_break_around_a_function():
+    def program(x):
+        with torch._dynamo.error_on_graph_break(True):
+            y = x + 1
+        return y
+
+    fn = pyframe.compile(program, backend="eager")
+    fn(X)
+    with torch._dynamo.error_on_graph_break(True):
+        with pytest.raises(pyframe.Unsupported, match="explicit-break"):
+            pyframe.compile(partly_strict, backend="eager")(X, True)
+        fn(X)
+        assert breaks_are_errors() is True  # the context inside restores what was around it
+    assert breaks_are_errors() is False
 
 
 def test_disable_alone_captures_what_the_function_calls():

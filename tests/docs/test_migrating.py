@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +166,24 @@ def disallow_in_graph():
         torch._dynamo.allow_in_graph(torch.atan)
 
 
+def forbid_in_graph():
+    forbidden = torch._dynamo.forbid_in_graph(lambda x: x.sin())
+    try:
+        pyframe.compile(lambda x: forbidden(x) + 1, backend="eager")(X)
+    except pyframe.Unsupported:
+        return True
+    return False
+
+
+def substitute_in_graph():
+    @torch.compiler.substitute_in_graph(zlib.adler32)
+    def one(data, value=1, /):
+        return 1
+
+    fn = pyframe.compile(lambda x: x * zlib.adler32(b"abc"), backend="eager", fullgraph=True)
+    return torch.equal(fn(X), X)
+
+
 def mark_dynamic():
     return captures_of_sizes(lambda x: torch._dynamo.mark_dynamic(x, 0)) == 1
 
@@ -184,12 +203,12 @@ def mark_static_address():
 CHECKS = {check.__name__: check for check in (
     disable, assume_constant_result, allow_in_graph, nonstrict_trace, is_compiling, is_dynamo_compiling, is_exporting,
     cudagraph_mark_step_begin, wrap_numpy, nested_compile_region, set_stance, reset, graph_break, skip_frame,
-    error_on_graph_break, disallow_in_graph, mark_dynamic, maybe_mark_dynamic, mark_static, mark_static_address,
+    error_on_graph_break, disallow_in_graph, forbid_in_graph, substitute_in_graph, mark_dynamic, maybe_mark_dynamic, mark_static, mark_static_address,
 )}  # fmt: skip
 # Functions without an effect here that no small program can show.
 UNSEEN = {
-    "config", "get_default_backend", "set_default_backend", "set_enable_guard_collectives", "substitute_in_graph",
-    "forbid_in_graph", "cudagraph_mark_warmup_incomplete",
+    "config", "get_default_backend", "set_default_backend", "set_enable_guard_collectives",
+    "cudagraph_mark_warmup_incomplete",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ the tracer."""
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +22,15 @@ _state = threading.local()
 
 
 def is_error() -> bool:
-    """Whether a graph break is currently an error in this thread."""
-    return getattr(_state, "on", False)
+    """Whether a graph break is currently an error in this thread, as `error_on_graph_break` or torch's function of that
+    name has set it."""
+    return getattr(_state, "on", False) or _is_error_of_torch()
+
+
+def _is_error_of_torch() -> bool:
+    """What `torch._dynamo.error_on_graph_break` has set: a variable of a module that only programs import which use
+    it."""
+    return getattr(sys.modules.get("torch._dynamo.utils"), "_error_on_graph_break", False) is True
 
 
 def _switch(on: bool) -> None:
@@ -47,7 +55,7 @@ class error_on_graph_break:
         self.previous: list[bool] = []
 
     def __enter__(self) -> None:
-        self.previous.append(is_error())
+        self.previous.append(getattr(_state, "on", False))
         _switch(self.on)
 
     def __exit__(self, *exception: object) -> None:

@@ -13,7 +13,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core.source import Source
+from ...core.source import CallSource, ConstSource, Source
 from ..objects.functions import FunctionVar
 from ..objects.originals import in_torch, torchs_class
 from ..protocol.base import Var
@@ -59,10 +59,38 @@ def wrap_direction(value: types.FunctionType, source: Source | None) -> Var | No
         for name, whole_frame in _CALLS.items():
             if getattr(decorators, name, None) is value:
                 return DirectionVar(value, source, whole_frame)
+    utilities = sys.modules.get("torch._dynamo.utils")
+    if utilities is not None and value.__globals__ is vars(utilities):
+        for name, kind in _ABOUT_BREAKS.items():
+            if getattr(utilities, name, None) is value:
+                return kind(value, source)
     package = sys.modules.get("torch._dynamo")
     if package is not None and value.__globals__ is vars(package) and getattr(package, "reset", None) is value:
         return ResetVar(value, source)
+    if getattr(value, "_dynamo_forbidden", False) and not in_torch(value.__code__):
+        return ForbiddenVar(value, source)
     return None
+
+
+def substitutes() -> list[tuple[Any, types.FunctionType, bool]]:
+    """What the program has passed to `torch.compiler.substitute_in_graph` since the last call: the original function,
+    its replacement, and whether calls with constants may be evaluated."""
+    functions = sys.modules.get("torch._dynamo.variables.functions")
+    variable = getattr(functions, "PolyfilledFunctionVariable", None)
+    if variable is None or len(handlers := variable._get_polyfill_handlers()) == len(_substituted):
+        return []
+    found = []
+    for original, wrapper in list(handlers.items()):
+        if id(wrapper) in _substituted and id(original) in _substituted:
+            continue
+        _substituted.update((id(original), id(wrapper)))  # the table of torch keeps both alive
+        replacement = getattr(wrapper, "__torch_dynamo_polyfill__", None)
+        if isinstance(replacement, types.FunctionType) and original is not wrapper and not in_torch(replacement.__code__):
+            found.append((original, replacement, wrapper.__torch_dynamo_can_constant_fold_through__))
+    return found
+
+
+_substituted: set[int] = set()
 
 
 class DirectionVar(FunctionVar):
@@ -91,3 +119,45 @@ class ResetVar(FunctionVar):
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         return tx.graph_break("compiler-switch", "torch._dynamo.reset was called")
+
+
+class ForbiddenVar(FunctionVar):
+    """A function marked `torch._dynamo.forbid_in_graph`: calling it in compiled code is an error."""
+
+    __slots__ = ()
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        tx.error_on_break = True
+        return tx.graph_break("disallowed-function", f"{self.name}, marked torch._dynamo.forbid_in_graph, was called")
+
+
+class BreaksAreErrorsVar(FunctionVar):
+    """The function by which the contexts of `torch._dynamo.error_on_graph_break` read the state that they set."""
+
+    __slots__ = ()
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        assert self.fn is not None
+        source = CallSource(ConstSource.of(self.fn, self.name), _called, "")
+        tx.guard(source, "EQUALS", self.fn())
+        return ConstVar(tx.error_on_break)
+
+
+class SetBreaksAreErrorsVar(FunctionVar):
+    """The function by which the contexts of `torch._dynamo.error_on_graph_break` set the state."""
+
+    __slots__ = ()
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        tx.error_on_break = args[0].constant()
+        tx.effects.add("CALL", None, (self.fn, list(args), {}), tx.user_line())
+        return ConstVar(None)
+
+
+def _called(function: Any) -> Any:
+    return function()
+
+
+_ABOUT_BREAKS: dict[str, type[FunctionVar]] = {
+    "_get_error_on_graph_break": BreaksAreErrorsVar, "_set_error_on_graph_break": SetBreaksAreErrorsVar,
+}  # fmt: skip

@@ -29,7 +29,7 @@ from ..registry import call_model, register
 from ..tracer import Tracer
 from . import torch_functions
 from .tensor import TensorVar
-from .torch_directions import wrap_direction
+from .torch_directions import substitutes, wrap_direction
 
 SKIPPED: weakref.WeakSet[Any] = weakref.WeakSet()  # disable(recursive=False)
 # The code of the wrappers that torch.compiler.disable(recursive=False) makes: what they call runs eagerly.
@@ -141,6 +141,13 @@ def substitute(original: Any, replacement: types.FunctionType, may_fold: bool, c
             named = {name: arg.constant() for name, arg in kwargs.items()}
             return fold(tx, original, *[arg.constant() for arg in args], **named)
         return tx.inline(replacement, args, kwargs)
+
+
+def follow_substitutes() -> None:
+    """Substitute what the program has given to `torch.compiler.substitute_in_graph`, where there is no model."""
+    for original, replacement, may_fold in substitutes():
+        if call_model(original) is None:
+            substitute(original, replacement, may_fold, check_signature=False)
 
 
 def _check_signatures(original: Callable[..., Any], replacement: Callable[..., Any]) -> None:
