@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import pyframe
-from pyframe import _C, api
+from pyframe import _C, shared_captures
 
 
 class Block(nn.Module):
@@ -29,8 +29,8 @@ class Deep(nn.Module):
 
 def test_module_tables_are_read_directly(monkeypatch):
     """A replaced `nn.Module.__getattr__` would be noticed, so that the code of the new frame is looked at instead."""
-    roots, fresh_root = [], api.fresh_root
-    monkeypatch.setattr(api, "fresh_root", lambda module: roots.append(fresh_root(module)) or roots[-1])
+    roots, fresh_root = [], shared_captures.fresh_root
+    monkeypatch.setattr(shared_captures, "fresh_root", lambda module: roots.append(fresh_root(module)) or roots[-1])
     model, x = Deep(), torch.randn(2, 4)
     fast = pyframe.compile(model, backend="eager", fullgraph=True)
     torch.testing.assert_close(fast(x), model(x))

@@ -85,7 +85,9 @@ def substitutes() -> list[tuple[Any, types.FunctionType, bool]]:
             continue
         _substituted.update((id(original), id(wrapper)))  # the table of torch keeps both alive
         replacement = getattr(wrapper, "__torch_dynamo_polyfill__", None)
-        if isinstance(replacement, types.FunctionType) and original is not wrapper and not in_torch(replacement.__code__):
+        if original is wrapper or not isinstance(replacement, types.FunctionType):
+            continue
+        if not in_torch(replacement.__code__):
             found.append((original, replacement, wrapper.__torch_dynamo_can_constant_fold_through__))
     return found
 

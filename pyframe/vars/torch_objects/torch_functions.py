@@ -74,6 +74,10 @@ BREAKS: dict[Callable[..., Any], str] = {
 }
 
 
+# Steps of optimizers with `fused=True`. A learning rate that varies is a float64 tensor on the CPU in the graph; for
+# the kernels, its value is the same number.
+FUSED_STEPS = {torch._fused_adam_, torch._fused_adamw_, torch._fused_sgd_, torch._fused_adagrad_}
+_AS_DOUBLE = {"dtype": torch.float64, "device": "cpu"}
 # On a GPU, cuDNN runs these, under autocast in float16; with fake tensors ATen decomposes them into other operators.
 RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 # Prefixes of torch functions that change process-wide state and must never run while tracing. Matching prefixes also
@@ -140,6 +144,10 @@ def _takes_varying_float(args: Sequence[Var], kwargs: Mapping[str, Var]) -> bool
     number = args[-1] if factor is None else factor
     if factor is not None and not isinstance(args[-1], SequenceVar):
         return False
+    return _is_varying_float(number)
+
+
+def _is_varying_float(number: Var | None) -> bool:
     return isinstance(number, NumberVar) and number.python_type() is float and not number.is_constant()
 
 
@@ -256,6 +264,9 @@ class TorchFunctionVar(HeldVar):
             return tx.inline(WITH_TENSOR_SCALARS[value], args, kwargs)
         if value in WITH_FLOATS and _takes_varying_float(args, kwargs):
             return tx.inline(WITH_FLOATS[value], args, kwargs)
+        if value in FUSED_STEPS and _is_varying_float(kwargs.get("lr")):
+            rate = tx.graph.call(torch.mul, [tx.graph.call(torch.ones, [()], _AS_DOUBLE), kwargs["lr"]], {})
+            kwargs = {**kwargs, "lr": rate}
         result = tx.graph.call(value, args, kwargs)
         if isinstance(result, ConstVar) and result.value is not None:
             self._guard_setting(tx, args, kwargs, result.value)

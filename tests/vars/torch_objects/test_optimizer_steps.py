@@ -60,6 +60,11 @@ def test_a_scheduled_learning_rate(name, implementation):
     compare(lambda params: STEPS[name](params, **IMPLEMENTATIONS[implementation]), 2)
 
 
+@pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "sgd"])
+def test_a_scheduled_learning_rate_of_fused_steps(name):
+    compare(lambda params: STEPS[name](params, fused=True), 2)
+
+
 @pytest.mark.parametrize("name", ["adamw", "adadelta", "nadam", "sgd"])
 def test_another_learning_rate_compiles_nothing(name, monkeypatch):
     compiled = []
