@@ -32,6 +32,7 @@ from .fake import fake_mode, make_fx
 DEVICES = ("cuda",)  # with kernels
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_DIM, LEAST_BLOCK = 256, 16
+_WHOLE = 1 << 30  # the size of a block that torch takes for everything
 _KV, _Q, _FULL = slice(2, 4), slice(6, 8), 2  # positions in the tuple of a BlockMask; those of full blocks follow
 
 _LIBRARY = torch.library.Library("pyframe", "FRAGMENT")
@@ -179,9 +180,9 @@ class FlexAttention(OfGraphs):
             return None
         if torch.is_grad_enabled() and any(x.requires_grad for x in captured):
             return None
-        if not _same_device([*inputs, *captured]) or any(x is None for x in _listed(blocks, _KV)):
+        if not _same_device([*inputs, *captured]):
             return None
-        if recorded:
+        if recorded and len(_listed(blocks, _Q)) != len(_listed(blocks, _KV)):  # a mask without lists of the columns
             return None
         tensors = [*inputs, *captured, *_listed(blocks, _KV)]
         if any(type(n) is not int for x in tensors for n in (*x.shape, *x.stride())):
@@ -201,7 +202,7 @@ class FlexAttention(OfGraphs):
         mode = fake_mode()
         with mode:
             like = [list(map(_empty_like, each)) for each in others]
-            scores = torch.empty(sizes, device=query.device)
+            scores, gradients = (torch.empty(sizes, device=query.device) for _ in range(2))
             places = [torch.empty(n, dtype=torch.int32, device=query.device) for n in sizes]
 
         def score(scores: torch.Tensor, *rest: torch.Tensor) -> list[torch.Tensor]:
@@ -227,7 +228,7 @@ class FlexAttention(OfGraphs):
         try:
             functions = FlexFunctions(
                 trace(score, scores, *places, *like[0]),
-                trace(gradient, scores, scores, *places, *like[0]) if recorded else None,
+                trace(gradient, gradients, scores, *places, *like[0]) if recorded else None,
                 trace(mask, *places, *like[1]), block_size, options, self._dense,
             )  # fmt: skip
         except RuntimeError:  # refused by vmap or autograd; the dense form raises the error if it is one in eager
@@ -236,7 +237,10 @@ class FlexAttention(OfGraphs):
 
 
 def _listed(blocks: Sequence[Any], which: slice) -> list[Any]:
-    """Counts and places of the partial blocks, and of the full ones if the mask has any."""
+    """Counts and places of the partial blocks, and of the full ones if the mask has any. Empty if one block is
+    everything."""
+    if blocks[which.start] is None:
+        return []
     full = blocks[which.start + _FULL : which.stop + _FULL]
     return [*blocks[which], *(full if full[0] is not None else ())]
 
@@ -250,7 +254,7 @@ def _has_kernel(inputs: Sequence[torch.Tensor], block_size: tuple[Any, ...]) -> 
     sizes = query.shape[2], key.shape[2]
     fitting = all(n % LEAST_BLOCK == 0 or n >= length for n, length in zip(block_size, sizes))
     dims = all(x.shape[3] <= MAX_DIM for x in (query, value))
-    return fitting and dims and key.shape[2] > 1 and 0 not in (*query.shape, *key.shape, *value.shape)
+    return fitting and dims and 0 not in (*query.shape, *key.shape, *value.shape)
 
 
 def _empty_like(x: torch.Tensor) -> torch.Tensor:
@@ -274,7 +278,30 @@ def with_flex_attention(gm: fx.GraphModule) -> fx.GraphModule:
 
     def make(score_mod: fx.GraphModule, mask_mod: fx.GraphModule, args: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
         query, key, value, _, block_mask, scale, options, *others = args
-        return FlexAttention(score_mod, mask_mod), (query, key, value, block_mask[:-1], scale, options, *others)
+        blocks = block_mask[:-1]
+        if _is_one_block(blocks):
+            unused.extend(x for x in blocks if isinstance(x, fx.Node))
+            blocks = (*blocks[:2], *(None if isinstance(x, fx.Node) else x for x in blocks[2:-2]), *blocks[-2:])
+        return FlexAttention(score_mod, mask_mod), (query, key, value, blocks, scale, options, *others)
 
-    return replace_operator(gm, make)
+    unused: list[fx.Node] = []
+    found = replace_operator(gm, make)
+    erased: set[fx.Node] = set()
+    while unused:
+        node = unused.pop()
+        if node not in erased and not node.users and node.op.startswith("call") and not node.is_impure():
+            unused.extend(node.all_input_nodes)
+            erased.add(node)
+            node.graph.erase_node(node)
+    if erased:
+        found.recompile()
+    return found
+
+
+def _is_one_block(blocks: Sequence[Any]) -> bool:
+    """Whether a graph itself creates the lists of a mask of one block, for everything, as it does if the program gives
+    no BlockMask."""
+    counts, places = blocks[_KV]
+    created = [getattr(counts, "target", None), getattr(places, "target", None)] == [torch.ones, torch.zeros]
+    return created and all(type(n) is int and n >= _WHOLE for n in blocks[-2:]) and blocks[_KV.start + _FULL] is None
 

@@ -66,15 +66,16 @@ class FlexKernel(ExternKernel):
     logsumexp and maximum of each row; of the backward the gradients of query, key and value.
 
     `query`: [B, Hq, M, D], `key`: [B, Hkv, N, D], `value`: [B, Hkv, N, Dv]. `partial` and `full`: the blocks in which
-    the mask is applied, or need not be; of the backward first those of each row, then those of each column. `rows`: of
-    the backward, the gradient of the output, the logsumexp, and `delta`, the sum over a row of weight times gradient.
-    `body`: the functions as a loop nest over [B, Hq, M, N], which reads and writes the names above.
+    the mask is applied (None: one block is everything), or need not be; of the backward first those of each row, then
+    those of each column. `rows`: of the backward, the gradient of the output, the logsumexp, and `delta`, the sum over
+    a row of weight times gradient. `body`: the functions as a loop nest over [B, Hq, M, N], which reads and writes the
+    names above.
     """
 
     query: Buffer | View = None  # type: ignore[assignment]
     key: Buffer | View = None  # type: ignore[assignment]
     value: Buffer | View = None  # type: ignore[assignment]
-    partial: tuple[Blocks, ...] = ()
+    partial: tuple[Blocks | None, ...] = ()
     full: tuple[Blocks, ...] = ()
     rows: tuple[Buffer | View, ...] = ()
     body: LoopBody = None  # type: ignore[assignment]

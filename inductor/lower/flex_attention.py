@@ -170,13 +170,15 @@ def _kernel(
     inputs, of_rows, listed = ([_operand(graph, x) for x in each] for each in ((query, key, value), rows, blocks))
     body = body_of(functions, sizes, read[0], read[1], backward=bool(rows))
     pairs = [Blocks(*listed[k : k + 2]) for k in range(0, len(listed), 2)]
-    each = len(pairs) // (2 if rows else 1)  # one of partial blocks, and perhaps one of full blocks
+    directions = 2 if rows else 1
+    each = len(pairs) // directions  # one of partial blocks, and perhaps one of full blocks
     captured = [x.buffer for each_of in read for x in each_of]
     name = graph.fresh()
     outs = outputs(name)
     kernel = FlexKernel(
         name, graph.node.target, (*inputs, *of_rows, *listed, *captured), {}, outs, (graph.node,), returns_tuple=True,
-        query=inputs[0], key=inputs[1], value=inputs[2], partial=tuple(pairs[::each]),
+        query=inputs[0], key=inputs[1], value=inputs[2],
+        partial=tuple(pairs[::each]) if pairs else (None,) * directions,
         full=tuple(pairs[1::each]) if each > 1 else (), rows=tuple(of_rows), body=body, scale=scale,
         block_size=functions.block_size, options=functions.options,
     )  # fmt: skip

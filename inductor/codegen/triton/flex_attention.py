@@ -48,6 +48,9 @@ class FlexKernelBase(Kernel):
         axes = Axes((y, x) if across else (x, y), (("zb", batch), ("zh", heads)), {}, "x", False)
         blocks = (("y", config.rows), ("x", config.columns))
         values = Values(group.member_group(), {}, {"n" if across else "m"}, {**dtypes, **own})
+        for value in values.table.values():  # operands come first
+            held = value.op == "load" and value.attrs[0] in own  # differs in each step, whatever its index
+            value.loop = value.loop or held or any(each.loop for each in value.args)
         super().__init__(values, axes, {**dtypes, **own}, Config(blocks, config.warps, stages=config.stages))
         self.group_, self.attention, self.across = group, group.kernel, across
         self.rough = self.attention.query.layout.dtype.itemsize == flex_configs.HALF
@@ -128,7 +131,8 @@ class FlexKernelBase(Kernel):
 
     def kept(self, partial: bool) -> list[str]:
         """The masks of the scores that are kept, in a block that is masked or kept as a whole."""
-        masks = [f"{letter}mask" for letter in ("x",) if letter in self.masked]
+        letter = "x" if self.across else "y"  # of the loop
+        masks = [f"{letter}mask"] if letter in self.masked else []
         if partial and not self.keeps_all():
             masks.append(self.as_kind(self.results[KEPT], "m"))
         return masks
@@ -155,9 +159,11 @@ class FlexKernelBase(Kernel):
 
     # ---- loops over the blocks of a mask
 
-    def visit(self, blocks: Blocks, at: str, length: int, block: int) -> tuple[list[str], list[str]]:
+    def visit(self, blocks: Blocks | None, at: str, length: int, block: int) -> tuple[list[str], list[str]]:
         """The lines before a loop over the listed blocks and its first line, and the last lines of its body. The loop
         takes `block` rows or columns at a time, from `start` on, of `length`. `at`: the row or column of blocks."""
+        if blocks is None:
+            return ["start = 0", f"for step in range(0, {ceil_div(length, block)}):"], [f"start = (step + 1) * {block}"]
         of_mask = self.attention.block_size[1 if self.across else 0]
         steps = ceil_div(min(of_mask, length), block)
         counts, list_of = self._listed(blocks.counts, (at,)), self._listed(blocks.places, (at, "0"))
@@ -176,12 +182,20 @@ class FlexKernelBase(Kernel):
         terms = [f"{i} * {n}" for i, n in zip(indices, layout.stride) if i != "0"]
         return f"{name} + ({' + '.join([*terms, str(layout.offset)])})"
 
+    def program_number(self, axis: int) -> str:
+        """The text of this program's number along an axis of the grid."""
+        return f"tl.program_id({axis}){'.to(tl.int64)' if self.wide else ''}"
+
+    def start(self) -> str:
+        """The text of the first row or column of a step of the loop."""
+        return "(start + tl.zeros([], tl.int64))" if self.wide else "start"
+
     def block_number(self, index: str) -> str:
         """The text of the number of the mask's block that contains this row or column, for which the program works."""
         of_mask, length = self.attention.block_size[0 if self.across else 1], self.sizes[2 if self.across else 3]
         return f"{index} // {of_mask}" if of_mask < length else "0"
 
-    def directions(self) -> list[tuple[Blocks, bool]]:
+    def directions(self) -> list[tuple[Blocks | None, bool]]:
         """The lists of blocks that the kernel visits, and whether they are masked."""
         which = 0 if self.across else 1
         full = self.attention.full[which : which + 1]
@@ -210,8 +224,8 @@ class ForwardKernel(FlexKernelBase):
         batch, heads, rows, columns = self.sizes
         tiles = ceil_div(rows, self.config.block("y"))
         self.lines += [
-            f"zb = tl.program_id(1) // {heads}", f"zh = tl.program_id(1) % {heads}",
-            f"tile = {tiles - 1} - tl.program_id(0)",  # with a causal mask the last rows have most to do
+            f"zb = {self.program_number(1)} // {heads}", f"zh = {self.program_number(1)} % {heads}",
+            f"tile = {tiles - 1} - {self.program_number(0)}",  # with a causal mask the last rows have most to do
             *self.place("y", "tile * YBLOCK"),
             f"head = zh // {self.together}",
         ]  # fmt: skip
@@ -227,16 +241,16 @@ class ForwardKernel(FlexKernelBase):
         self._results()
         return self.finished_over("flex_attention", (tiles, heads * batch), unaligned)
 
-    def _loop_over(self, blocks: Blocks, partial: bool) -> None:
+    def _loop_over(self, blocks: Blocks | None, partial: bool) -> None:
         block = self.config.block("x")
         number = self.block_number("(tile * YBLOCK)")
         before, after = self.visit(blocks, number, self.sizes[3], block)
         with self.loop() as body:
-            body += self.place("x", "start")
+            body += self.place("x", self.start())
             over = ["xmask"] if "x" in self.masked else []
             turned = ["(xindex < xnumel)"] if over else []
             key = self.matrix(self.attention.key, "head", "xindex", self.lanes("d", True))
-            column = f"start + {self.lanes('x', True)}"
+            column = f"{self.start()} + {self.lanes('x', True)}"
             value = self.matrix(self.attention.value, "head", column, self.lanes("e", False))
             rows = [f"({column} < xnumel)"] if over else []
             body += [

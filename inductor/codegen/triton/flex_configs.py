@@ -36,6 +36,9 @@ class FlexShape:
     block_size: tuple[int, int]
 
 
+SMALL = 200 << 10  # bytes of shared memory, below which tensor cores take their operands from registers
+
+
 def forward(shape: FlexShape, gpu: Gpu, options: Mapping[str, Any]) -> FlexConfig:
     """The tile of the forward."""
     if shape.itemsize > HALF:
@@ -52,25 +55,25 @@ def forward(shape: FlexShape, gpu: Gpu, options: Mapping[str, Any]) -> FlexConfi
 
 def query_gradient(shape: FlexShape, gpu: Gpu, options: Mapping[str, Any]) -> FlexConfig:
     """The tile of the kernel of the gradient of the query."""
-    config = _backward(shape, options, "BLOCK_M2", "BLOCK_N2")
+    config = _backward(shape, gpu, options, "BLOCK_M2", "BLOCK_N2")
     return _fitted(config, shape, gpu, 2 * power(shape.dim) * shape.itemsize, across=True)
 
 
 def key_gradient(shape: FlexShape, gpu: Gpu, options: Mapping[str, Any]) -> FlexConfig:
     """The tile of the kernel of the gradients of key and value."""
-    config = _backward(shape, {}, "", "")
+    config = _backward(shape, gpu, {}, "", "")
     config = replace(config, rows=config.columns, columns=config.rows)
     config = _asked(config, options, "bwd_", "BLOCK_M1", "BLOCK_N1")
     return _fitted(config, shape, gpu, 2 * power(shape.dim) * shape.itemsize, across=False)
 
 
-def _backward(shape: FlexShape, options: Mapping[str, Any], rows: str, columns: str) -> FlexConfig:
+def _backward(shape: FlexShape, gpu: Gpu, options: Mapping[str, Any], rows: str, columns: str) -> FlexConfig:
     if shape.itemsize > HALF:
         config = FlexConfig(32, 32, 4, 1)
     elif shape.dim <= NARROW:
         config = FlexConfig(128, 64, 8, 2)
     elif shape.dim <= 2 * NARROW:
-        config = FlexConfig(128, 64, 8, 2)
+        config = FlexConfig(128, 64 if gpu.shared_bytes > SMALL else 32, 8, 2)
     else:
         config = FlexConfig(64, 32, 8, 1)
     return _asked(config, options, "bwd_", rows, columns)
@@ -80,7 +83,8 @@ def _asked(config: FlexConfig, options: Mapping[str, Any], prefix: str, rows: st
     """The configuration with what the program's `kernel_options` say, with or without the prefix."""
     names = {"rows": rows, "columns": columns, "warps": "num_warps", "stages": "num_stages"}
     found = {field: options.get(prefix + name, options.get(name)) for field, name in names.items()}
-    return replace(config, **{field: value for field, value in found.items() if type(value) is int})
+    usable = {field: n for field, n in found.items() if type(n) is int and n > 0 and power(n) == n or field == "stages"}
+    return replace(config, **{field: n for field, n in usable.items() if type(n) is int})
 
 
 def _fitted(config: FlexConfig, shape: FlexShape, gpu: Gpu, step_bytes: int, across: bool) -> FlexConfig:

@@ -13,9 +13,13 @@ import pyframe
 from inductor.aot import flex_attention as operator
 from inductor.aot.decompositions import decompositions
 from inductor.aot.functionalize import to_aten
+from inductor.aot.joint import to_joint
+from inductor.aot.partition import partition
+from inductor.aot.training_decompositions import training_decompositions
 from inductor.codegen import codegen
-from inductor.lower import lower_graph
-from inductor.passes import run_passes
+from inductor.eager.flex_attention import with_dense_attention
+from inductor.lower import lower_graph, separate_results
+from inductor.passes import run_joint_passes, run_passes
 from inductor.schedule import Group
 from inductor.schedule.flex_attention import FlexGroup, with_flex_attention
 
@@ -49,26 +53,51 @@ class Flex(Runner):
         return [step for step in self.steps if isinstance(step, FlexGroup)]
 
 
-def captured(fn, args):
-    """The graph of `fn` and its inputs."""
-    found = []
+def captured(fn, args, rewrite=operator.with_flex_attention):
+    """The graph of `fn`, rewritten, and its inputs, which require gradients if `args` do. It is captured without
+    gradients: on the CPU the public function has none of query, key and value."""
+    found, plain = [], [x.detach() for x in args]
 
     def backend(gm, inputs):
-        found.append((operator.with_flex_attention(gm), [x.detach().requires_grad_(x.requires_grad) for x in inputs]))
+        same = lambda x: (arg for arg in args if arg.shape == x.shape and torch.equal(arg, x))  # noqa: E731
+        found.append((rewrite(gm), [next(same(x), x) for x in inputs]))  # backends get copies
         return gm
 
-    pyframe.compile(fn, backend=backend, fullgraph=True)(*args)
+    pyframe.compile(fn, backend=backend, fullgraph=True)(*plain)
     return found[0]
 
 
+def dense(fn, args):
+    """The results with the whole matrix of scores."""
+    gm, given = captured(fn, args, with_dense_attention)
+    return gm(*given)
+
+
 def forward(fn, *args):
-    gm, inputs = captured(fn, [x.detach() if isinstance(x, torch.Tensor) else x for x in args])
+    gm, inputs = captured(fn, args)
     with torch.no_grad():
         aten = to_aten(gm, inputs, decompositions())
         graph = lower_graph(run_passes(on_gpu(aten.graph), aten.shared), aten.shared, aten.uncounted)
     runner = Flex(graph)
     assert len(runner.kernels) == 1
     return runner.run(*inputs, *aten.attributes), runner
+
+
+def training(fn, args, weights):
+    """The results of `fn`, and the gradients of all inputs that have one, for gradients `weights` of the results."""
+    gm, given = captured(fn, args)
+    joint = to_joint(gm, given, training_decompositions())
+    on_gpu(joint.graph)
+    run_joint_passes(joint.graph)
+    halves = partition(joint)
+    with torch.no_grad():
+        first, second = (Flex(lower_graph(half, separate_results(half))) for half in (halves.forward, halves.backward))
+        assert len(first.kernels) == len(second.kernels) == 1
+        primals = [x.detach() for x in (*given, *joint.attributes)]
+        results, saved = first.run(*primals), halves.saved
+        kept = results[len(results) - saved.kept :]
+        held = [primals[i] for i in saved.inputs] + [results[i] for i in saved.returned] + kept
+        return results[: len(weights)], second.run(*held, *weights), second
 
 
 def inputs(batch=2, heads=HEADS, kv_heads=HEADS, rows=48, columns=48, dim=16, value_dim=16, dtype=torch.float32):
@@ -215,3 +244,92 @@ def test_functions_that_no_kernel_computes():
     with torch.no_grad():
         aten = to_aten(gm, args, decompositions())
     assert not any(n.target is operator.FORWARD for n in aten.graph.graph.nodes)
+
+
+# ---- gradients
+
+
+def check_gradients(args, score="none", mask="none", block=16, tol=1e-5, **options):
+    """Results and gradients against the whole matrix in float64."""
+    block_mask = mask_of(mask, args, block)
+
+    def fn(q, k, v):
+        return flex_attention(q, k, v, score_mod=SCORES[score], block_mask=block_mask, return_lse=True, **options)
+
+    leaves = [x.detach().requires_grad_() for x in args]
+    exact = [x.detach().double().requires_grad_() for x in args]
+    reference = dense(fn, exact)
+    weights = [torch.randn(x.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64) for x in reference]
+    reference = reference[0], reference[1].masked_fill(reference[1].isinf(), 0)
+    expected = torch.autograd.grad(reference, exact, weights)
+    typed = [weights[0].to(args[0].dtype), weights[1].float().masked_fill(reference[1] == 0, 0)]
+    found, gradients, runner = training(fn, leaves, typed)
+    close = lambda a, b: torch.testing.assert_close(a.double(), b, rtol=tol, atol=tol)  # noqa: E731
+    close(found[0], reference[0])
+    assert len(gradients) == len(expected)
+    for mine, right, arg in zip(gradients, expected, args):
+        assert mine.dtype == arg.dtype
+        close(mine, right)
+    return runner
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_gradients_of_scores(score):
+    check_gradients(inputs(), score)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_gradients_of_masks(mask):
+    check_gradients(inputs(1, rows=80, columns=80), "alibi", mask)
+    check_gradients(inputs(1, rows=80, columns=80), "soft_cap", mask, block=128)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gradients_of_half_precision(dtype):
+    check_gradients(inputs(1, dtype=dtype), "alibi", "causal", tol=5e-2)
+
+
+def test_gradients_of_grouped_heads():
+    check_gradients(inputs(kv_heads=2), "alibi", "causal", enable_gqa=True, scale=0.3)
+    check_gradients(inputs(1, kv_heads=1), "row", "window", enable_gqa=True)
+
+
+@pytest.mark.parametrize("score, mask", [("none", "none"), ("relative", "causal"), ("soft_cap", "window")])
+def test_gradients_of_uneven_sizes(score, mask):
+    for rows, columns, dim, value_dim in ((41, 41, 16, 24), (1, 77, 8, 16), (40, 1, 16, 16), (70, 33, 40, 16)):
+        args = inputs(1, heads=2, kv_heads=2, rows=rows, columns=columns, dim=dim, value_dim=value_dim)
+        check_gradients(args, score, mask, block=32, kernel_options={"BLOCK_M": 16, "bwd_BLOCK_N2": 16})
+
+
+def test_gradient_of_one_input():
+    q, k, v = inputs(1)
+    fn = lambda q, k, v: flex_attention(q, k, v, score_mod=SCORES["alibi"])  # noqa: E731
+    for place in range(3):
+        args = [x.detach().requires_grad_(i == place) for i, x in enumerate((q, k, v))]
+        exact = [x.detach().double().requires_grad_(i == place) for i, x in enumerate((q, k, v))]
+        weight = torch.randn(q.shape)
+        _, (found,), runner = training(fn, args, [weight])
+        (expected,) = torch.autograd.grad(dense(fn, exact), exact[place], weight.double())
+        torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_key_of_one_batch_for_all():
+    q, k, v = inputs()
+    mask = create_block_mask(causal, 2, None, 48, 48, device="cpu", BLOCK_SIZE=16)
+    fn = lambda q, k, v: flex_attention(q, k, v, score_mod=SCORES["alibi"], block_mask=mask)  # noqa: E731
+    args = [x.detach().requires_grad_() for x in (q, k[:1], v[:1])]
+    exact = [x.detach().double().requires_grad_() for x in args]
+    weight = torch.randn(q.shape)
+    _, found, _ = training(fn, args, [weight])
+    expected = torch.autograd.grad(dense(fn, exact), exact, weight.double())
+    torch.testing.assert_close([x.double() for x in found], list(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_learned_bias_needs_the_whole_matrix():
+    """Gradients of what a score_mod reads are computed with the whole matrix."""
+    gm, given = captured(
+        lambda q, k, v, bias: flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + bias[h, i - j + 300]),
+        [*inputs(1), BIAS.clone().requires_grad_()],
+    )
+    joint = to_joint(gm, given, training_decompositions())
+    assert not any(n.target is operator.FORWARD for n in joint.graph.graph.nodes)

@@ -9,6 +9,9 @@ import torch
 from torch.nn.attention.flex_attention import and_masks, create_block_mask, flex_attention
 
 import pyframe
+from inductor.aot.flex_attention import with_flex_attention
+from inductor.aot.functionalize import attributes_of
+from inductor.cache.graph_key import graph_key
 from pyframe.testing import EagerAndRecordGraphs
 
 FLEX = torch.ops.higher_order.flex_attention
@@ -226,3 +229,23 @@ def test_captured_by_torch():
     args = inputs()
     found = torch.compile(fn, backend="pyframe_inductor", fullgraph=True)(*args)
     torch.testing.assert_close(found, fn(*args))
+
+
+def key_of(score_mod):
+    """The key under which the compiled form of a graph with this score_mod is on disk."""
+    keys = []
+
+    def backend(gm, inputs):
+        rewritten = with_flex_attention(gm)
+        keys.append(graph_key(rewritten, inputs, attributes_of(rewritten)))
+        return gm
+
+    pyframe.compile(lambda q, k, v: flex_attention(q, k, v, score_mod=score_mod), backend=backend)(*inputs())
+    return keys[0]
+
+
+def test_graphs_are_kept_on_disk():
+    """The functions of a call are a part of the key."""
+    causal, relative, scaled = (key_of(SCORES[name]) for name in ("causal", "relative", "soft_cap"))
+    assert causal is not None and causal == key_of(SCORES["causal"])
+    assert len({causal, relative, scaled, key_of(lambda s, b, h, q, k: 6 * torch.tanh(s / 5))}) == 4
