@@ -18,8 +18,10 @@ from torch.utils import _pytree as pytree
 
 from ..autocast import is_autocast_enabled, without_autocast
 from ..eager.operator_errors import run_with_aten
+from ..runtime.plan_py import refuse_inference
 from ..runtime.related_results import Related, relating
 from .absent_tangents import absent, any_nan
+from .functionalize import version_of
 from .input_fallback import Refused
 from .joint import module_tensors, to_joint
 from .nested import Maker, Nested
@@ -216,8 +218,11 @@ _DEFAULT = torch._C._autograd.CreationMeta.DEFAULT
 
 
 def bump(x: torch.Tensor, version: int) -> None:
-    """Increment the version counter of `x` if it is still `version`, as kernels write unseen by autograd."""
-    if x._version == version:
+    """Increment the version counter of `x` if it is still `version`, as kernels write unseen by autograd. RuntimeError
+    for an inference tensor, as in eager."""
+    if x.is_inference():
+        refuse_inference([x])
+    elif x._version == version:
         torch.autograd.graph.increment_version(x)
 
 
@@ -228,7 +233,7 @@ def _writing(spec: TrainingSpec, forward: Compiled) -> Compiled:
         return forward
 
     def run(*primals: torch.Tensor) -> list[torch.Tensor]:
-        before = [primals[i]._version for i in writes]
+        before = [version_of(primals[i]) for i in writes]
         outputs = forward(*primals)
         for i, version in zip(writes, before):
             bump(primals[i], version)

@@ -107,6 +107,7 @@ def to_aten(
     # Never in the caller's inference mode: the result is cached and also serves calls outside of it, in which views are
     # views of the inputs and writes count.
     with torch.inference_mode(False), torch.no_grad(), mode, python_kernels(mode), preserve_node_meta():
+        fakes = [_without_inference(x) for x in fakes]
         with KernelDtypes():
             aliases, shared, strides, versions, related = _find_aliases(flat, fakes)
         graph = _functional(flat, decompositions, fakes)
@@ -127,6 +128,14 @@ def to_aten(
 def _fake(x: Any, mode: FakeTensorMode) -> Any:
     real = isinstance(x, torch.Tensor) and not isinstance(x, FakeTensor)
     return mode.from_tensor(x, static_shapes=True) if real else x
+
+
+def _without_inference(x: Any) -> Any:
+    """A fake inference tensor as an ordinary tensor in the same memory, to which writes may be traced."""
+    if not isinstance(x, torch.Tensor) or not x.is_inference():
+        return x
+    empty = torch.empty(0, dtype=x.dtype, device=x.device)
+    return empty.set_(x.untyped_storage(), x.storage_offset(), x.shape, x.stride())
 
 
 def _functional(

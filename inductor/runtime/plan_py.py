@@ -116,8 +116,18 @@ def view_of_input(x: torch.Tensor, size: Sequence[int], stride: Sequence[int], o
 
 
 def report_writes(tensors: Sequence[torch.Tensor]) -> None:
-    """Increments the version counters of tensors that were written. Inference tensors have no version counter."""
+    """Increments the version counters of tensors that were written. Inference tensors have none; RuntimeError, as in
+    eager, if one was written outside of inference mode."""
+    refuse_inference(tensors)
     torch.autograd.graph.increment_version([x for x in tensors if not x.is_inference()])
+
+
+def refuse_inference(tensors: Sequence[torch.Tensor]) -> None:
+    """RuntimeError, that of a write in eager, for an inference tensor outside of inference mode."""
+    if not torch.is_inference_mode_enabled():
+        for x in tensors:
+            if x.is_inference():
+                x.copy_(x)
 
 
 def written(spec: PlanSpec) -> Callable[[Sequence[torch.Tensor]], None]:
@@ -125,7 +135,12 @@ def written(spec: PlanSpec) -> Callable[[Sequence[torch.Tensor]], None]:
     if not spec.uncounted:
         return report_writes
     counted = [k for k, i in enumerate(spec.mutated) if i not in spec.uncounted]
-    return lambda tensors: report_writes([tensors[k] for k in counted])
+
+    def report(tensors: Sequence[torch.Tensor]) -> None:
+        refuse_inference(tensors)
+        report_writes([tensors[k] for k in counted])
+
+    return report
 
 
 def _mutated_overlaps(spec: PlanSpec, buffers: dict[int, Any]) -> bool:

@@ -18,7 +18,7 @@ from ..protocol.base import NotConstant, Var
 from ..registry import Handler, register
 from ..torch_objects.tensor import TensorVar
 from ..tracer import Tracer
-from .nested_graphs import Body, Restored, leaves_of, tensors_of
+from .nested_graphs import Body, Restored, check_auxiliary, leaves_of, tensors_of
 
 
 class FunctionResultVar(Var):
@@ -83,6 +83,7 @@ def _aux_parts(tx: Tracer, body: Body, has_aux: bool) -> tuple[int, Any, Restore
         if not isinstance(result, TupleVar) or len(result.items) != 2:
             tx.graph_break("exception-in-traced-code", "has_aux=True with a function that does not return a pair")
         result, aux = result.items
+        check_auxiliary(tx, aux)
     leaves, restore, structure = leaves_of(tx, result, "result")
     if not leaves or not all(isinstance(leaf, TensorVar) for leaf in leaves):
         tx.graph_break(

@@ -57,6 +57,12 @@ def tensors_of(tx: Tracer, value: Var, what: str) -> tuple[list[TensorVar], Rest
     return [leaf for leaf in leaves if isinstance(leaf, TensorVar)], rebuild
 
 
+def check_auxiliary(tx: Tracer, aux: Var) -> None:
+    """Break the graph unless an auxiliary output consists of tensors: torch.func raises an error for anything else."""
+    if not all(isinstance(leaf, TensorVar) for leaf in leaves_of(tx, aux, "result")[0]):
+        tx.graph_break("exception-in-traced-code", "has_aux=True with an output that contains more than tensors")
+
+
 class Body:
     """A function traced into a graph: `gm(*arguments, *lifted)` returns the tensors of its result as a tuple."""
 

@@ -26,7 +26,7 @@ from ..protocol.opaque import OpaqueVar
 from ..registry import register
 from ..torch_objects.tensor import TensorVar
 from ..tracer import Tracer
-from .nested_graphs import Body, Restored, tensors_of
+from .nested_graphs import Body, Restored, check_auxiliary, tensors_of
 
 
 @register(vmap.vmap_impl, overridable=False)  # modes see what the function calls
@@ -110,6 +110,9 @@ def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         return tx.graph_break(
             "exception-in-traced-code", "torch.func.grad of a function that does not return a 0-d tensor"
         )
+    if aux:
+        for rest in body.result.unpack(tx)[1:]:
+            check_auxiliary(tx, rest)
 
     def apply(*values: torch.Tensor) -> Any:
         def parts(*inner: torch.Tensor) -> Any:

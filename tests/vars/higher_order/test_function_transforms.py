@@ -718,3 +718,18 @@ def test_autograd_functions_without_a_rule_for_vmap():
 
     with pytest.raises(RuntimeError, match="vmap support"):
         pyframe.compile(lambda x: vmap(WithoutRule.apply)(x), backend="eager")(X)
+
+
+@pytest.mark.parametrize("aux", [lambda x: 3, lambda x: None, lambda x: {"a": x * 2, "b": "s"}, lambda x: (x, 1.5)])
+@pytest.mark.parametrize("transform", [
+    lambda f, x: vjp(f, x, has_aux=True)[2], lambda f, x: jvp(f, (x,), (x,), has_aux=True),
+    lambda f, x: jacrev(f, has_aux=True)(x), lambda f, x: jacfwd(f, has_aux=True)(x),
+    lambda f, x: grad(lambda y: (f(y)[0].sum(), f(y)[1]), has_aux=True)(x),
+])  # fmt: skip
+def test_an_auxiliary_output_that_is_no_tensor(transform, aux):
+    def program(x):
+        return transform(lambda y: (y.sin(), aux(y)), x)
+
+    for call in (program, pyframe.compile(program, backend="eager")):
+        with pytest.raises(RuntimeError, match="Expected tensors, got unsupported type"):
+            call(torch.ones(3))
