@@ -199,6 +199,8 @@ class _Plan:
         ends = {x for x in early if x in gradients or any(u in self.late and u in self.needed for u in x.users)}
         distance = _distances(early, ends)
         kept = _too_wide(early) | {x for x in _compared(self.needed) if self._savable(x)}
+        # autograd saved these results, and raises an error if they are written: so they are saved, not recomputed
+        kept |= {x for x in early if x in self.returned and self._savable(x)}
         net = Network(2 * len(early) + 2)
         for x in early:
             inner, outer = number[x], number[x] + 1

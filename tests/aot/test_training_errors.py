@@ -111,6 +111,34 @@ def test_a_result_written_before_the_backward():
     assert "is at version 1; expected version 0" in eager and "is at version 1; expected version 0" in ours
 
 
+class Quotient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = 1 / x
+        ctx.save_for_backward(x, y)
+        return y, x + 1
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, y = ctx.saved_tensors
+        return h * y + x
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: ((y := x * 2), y.sin() + x.cos()), lambda x: ((y := x + 1), y.sin() * x),
+    lambda x: ((y := x.exp()), y.view(-1).square().sum() + x.sin().sum()), Quotient.apply,
+])  # fmt: skip
+def test_a_written_result_that_the_backward_could_compute_from_an_input(fn):
+    """Autograd saved the result, and the input as well."""
+    for call in (fn, pyframe.compile(fn, options={"strict": True})):
+        y, z = call(leaf(3, 4))
+        y.detach().mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.sum().backward()
+        y, z = call(leaf(3, 4))
+        z.sum().backward()
+
+
 def test_a_gradient_of_another_shape():
     eager, ours = both(body, [leaf(3, 4), leaf(4, 4)], lambda call, x, w: call(x, w).backward(torch.ones(2, 4)))
     assert ours == eager
