@@ -14,7 +14,6 @@ import torch
 from torch import fx
 from torch._higher_order_ops.flex_attention import flex_attention as FLEX_ATTENTION
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 NEG_INF = -math.inf
 
@@ -27,7 +26,7 @@ class IndexByTensors(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.__getitem__:
-            x, indices = args[0], pytree.tree_leaves(args[1])
+            x, indices = args[0], args[1] if type(args[1]) is tuple else (args[1],)
             if all(type(i) is int or isinstance(i, torch.Tensor) for i in indices):
                 places = [torch.tensor(i, device=x.device) if type(i) is int else i for i in indices]
                 return torch.ops.aten.index(x, places)

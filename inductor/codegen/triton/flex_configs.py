@@ -36,7 +36,7 @@ class FlexShape:
     block_size: tuple[int, int]
 
 
-SMALL = 200 << 10  # bytes of shared memory, below which tensor cores take their operands from registers
+SMALL = 200 << 10  # bytes of shared memory; of GPUs with less, tensor cores take their operands from registers
 
 
 def forward(shape: FlexShape, gpu: Gpu, options: Mapping[str, Any]) -> FlexConfig:
@@ -44,7 +44,7 @@ def forward(shape: FlexShape, gpu: Gpu, options: Mapping[str, Any]) -> FlexConfi
     if shape.itemsize > HALF:
         config = FlexConfig(64, 32, 4, 2) if shape.dim <= NARROW else FlexConfig(32, 32, 4, 2)
     elif shape.dim <= NARROW:
-        config = FlexConfig(128, 64, 4, 3)
+        config = FlexConfig(128, 64, 4 if gpu.shared_bytes > SMALL else 8, 3)
     elif shape.dim <= 2 * NARROW:
         config = FlexConfig(128, 64, 8, 3)
     else:

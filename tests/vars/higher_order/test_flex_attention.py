@@ -249,3 +249,19 @@ def test_graphs_are_kept_on_disk():
     causal, relative, scaled = (key_of(SCORES[name]) for name in ("causal", "relative", "soft_cap"))
     assert causal is not None and causal == key_of(SCORES["causal"])
     assert len({causal, relative, scaled, key_of(lambda s, b, h, q, k: 6 * torch.tanh(s / 5))}) == 4
+
+
+def test_number_of_guards():
+    """A score_mod that indexes a tensor adds guards for what it reads, not for the registries of torch."""
+    fn = lambda q, k, v: flex_attention(q, k, v, score_mod=SCORES["relative"])  # noqa: E731
+    found = pyframe.explain(fn, backend="eager")(*inputs())
+    assert len(found.guards) < 400
+
+
+def test_index_by_a_list():
+    """`x[[i]]` is a row of one element, not an element."""
+    def fn(q, k, v):
+        return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + SLOPES[[1]].sum() * j)
+
+    args = inputs()
+    torch.testing.assert_close(pyframe.compile(fn, backend="eager")(*args), fn(*args))
