@@ -79,6 +79,45 @@ def running_sum(x):
     return x.cumsum(-1)
 
 
+def running_sum_of_columns(x):
+    return x.cumsum(0)
+
+
+def running_log_sum_exp(x):
+    return x.logcumsumexp(-1)
+
+
+def full_sum(x):
+    return x.sum()
+
+
+def normalize_batch(x, weight, bias):
+    return F.relu(F.batch_norm(x, None, None, weight, bias, True))
+
+
+def routing(x):
+    values, experts = x.softmax(-1).topk(8)
+    return values / values.sum(-1, keepdim=True), experts
+
+
+def greatest(x):
+    return x.topk(64)
+
+
+def sorted_rows(x):
+    return x.sort(dim=-1, stable=True)
+
+
+def nucleus(x):
+    values, tokens = x.float().sort(dim=-1, descending=True, stable=True)
+    p = values.softmax(-1)
+    return torch.where(p.cumsum(-1) - p > 0.9, 0.0, p), tokens
+
+
+def embedding_gradient(g, tokens):
+    return torch.ops.aten.embedding_dense_backward(g, tokens, 32000, -1, False)
+
+
 def cases() -> dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int]]:
     """Function, arguments, bytes that it has to move."""
     make = lambda *size: torch.randn(*size, device="cuda", dtype=torch.bfloat16)  # noqa: E731
@@ -88,6 +127,10 @@ def cases() -> dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int
     keys, k = make(1, 32, 4096, 128), make(1, 32, 1, 128)
     cache = keys, keys.clone(), torch.tensor([77], device="cuda"), k, k.clone(), make(128), make(128)
     wide, groups = x.float(), torch.randint(0, 1024, (ROWS,), device="cuda")
+    images = make(64, 128, 56, 56).to(memory_format=torch.channels_last), make(128).float(), make(128).float()
+    short = make(8192, 1024)
+    distinct = lambda rows, n: torch.rand(rows, n, device="cuda").argsort(-1).float() / 16  # noqa: E731
+    grads, tokens = make(16384, 1024), torch.randint(0, 32000, (16384,), device="cuda")
     return {
         "softmax + x, LayerNorm": (softmax_layernorm, (x, w, b), 2 * one),
         "dropout + residual + LayerNorm": (dropout_residual_layernorm, (x, y, w, b), 3 * one),
@@ -99,6 +142,17 @@ def cases() -> dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int
         "column sum": (column_sum, (x,), one),
         "cumsum over rows 8192x4096": (running_sum, (x,), 2 * one),
         "cumsum of 32M": (running_sum, (x.view(-1),), 2 * one),
+        "cumsum over columns 8192x4096": (running_sum_of_columns, (x,), 2 * one),
+        "logcumsumexp over rows": (running_log_sum_exp, (x,), 2 * one),
+        "sum of 32M": (full_sum, (x,), one),
+        "batch norm (training) + ReLU, NHWC": (normalize_batch, images, 2 * images[0].numel() * 2),
+        "softmax, topk 8 of 64, normalized": (routing, (distinct(1 << 17, 64),), (1 << 17) * (64 * 4 + 8 * (4 + 8))),
+        "topk 64 of 1024": (greatest, (distinct(8192, 1024),), 8192 * (1024 * 4 + 64 * (4 + 8))),
+        "sort rows of 128": (sorted_rows, (short.view(-1, 128),), short.numel() * (2 + 2 + 8)),
+        "sort rows of 1024": (sorted_rows, (short,), short.numel() * (2 + 2 + 8)),
+        "sort rows of 4096, float32": (sorted_rows, (wide,), wide.numel() * (4 + 4 + 8)),
+        "sort, softmax, cumsum of 4096": (nucleus, (x[:512],), 512 * 4096 * (2 + 4 + 8)),
+        "embedding backward 16384x1024": (embedding_gradient, (grads, tokens), grads.numel() * 2 + 32000 * 1024 * 2),
         "transpose + add": (transpose_add, (x, make(COLUMNS, ROWS)), 3 * one),
         "rotary + write of a KV cache": (write_cache, cache, 4 * k.numel() * 2),
         "index_add of rows": (sums_of_groups, (wide, groups), 4 * (wide.numel() + 2 * wide[:1024].numel())),

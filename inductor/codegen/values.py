@@ -110,11 +110,16 @@ class Store:
     mode: str
     symbols: tuple[tuple[str, Val], ...]
     loop: bool
+    where: Val | None = None  # if given, only the points store at which it is true
+
+    def operands(self) -> list[Val]:
+        """The values that it needs."""
+        return [self.value, *(v for _, v in self.symbols), *([] if self.where is None else [self.where])]
 
     @property
     def phase(self) -> int:
-        """The number of the first loop in which its value and index are available."""
-        return max([self.value.phase, *(v.phase for _, v in self.symbols)])
+        """The number of the first loop in which its operands are available."""
+        return max(v.phase for v in self.operands())
 
 
 class Values:
@@ -177,11 +182,13 @@ class _Member:
             case "load":
                 return self._load(args[0], *self._index(args[1]), mask)
             case "store":
-                return self._store(args[0], *self._index(args[1]), args[2], args[3] or "assign")
+                return self._store(args[0], *self._index(args[1]), args[2], args[3] or "assign", *args[4:])
             case "reduction":
                 return self._reduction(args[0], args[1], op.dtype)
             case "scan":
                 return self._scan(args[0], args[1], args[2], op.dtype)
+            case "sort":
+                return make("sort", (args[1],), (args[0], *args[2:]), op.dtype, loop=True)
             case "constant":
                 return make("constant", (), (repr(args[0]), args[0]), op.dtype)
             case "index_expr":
@@ -225,13 +232,16 @@ class _Member:
         constant = self.out.make("constant", (), (repr(other), other), op.dtype)
         return self.out.make("where", (args[0], result, constant), (), op.dtype)
 
-    def _store(self, buf: str, index: Index, used: tuple[tuple[str, Val], ...], value: Val, mode: str) -> None:
+    def _store(
+        self, buf: str, index: Index, used: tuple[tuple[str, Val], ...], value: Val, mode: str, where: Val | None = None
+    ) -> None:
         target = self.out.dtypes[buf]
         if kind_of(target) != value.kind:
             value = self.out.make("to_dtype", (value,), (), target)
         if buf in self.stored or mode != "assign":
             loop = bool(index.names() & self.out.inner) or value.loop or any(v.loop for _, v in used)
-            self.out.stores.append(Store(buf, index, value, mode, used, loop))
+            loop = loop or (where is not None and where.loop)
+            self.out.stores.append(Store(buf, index, value, mode, used, loop, where))
         self.out.known[buf] = value
 
     def _position(self) -> Affine:

@@ -32,7 +32,8 @@ class Ref:
 class Op:
     """One operation. `dtype` is the dtype of its result, if it has one. Operands of each op:
 
-    load (buf, index) | store (buf, index, Ref, mode) | reduction (kind, Ref) | scan (kind, Ref, reverse)
+    load (buf, index) | store (buf, index, Ref, mode) | store (buf, index, Ref, mode, Ref of the condition)
+    reduction (kind, Ref) | scan (kind, Ref, reverse) | sort (what, Ref, descending, element dtype)
     constant (value,) | index_expr (index,)
     indirect (Ref, Sym, size): defines the index variable Sym, whose value is wrapped into 0 .. size - 1
     masked (Ref, SubBody, other) | to_dtype (Ref,) | bitcast (Ref,) | as_stored (Ref, dtype) | any other op: Refs only
@@ -65,7 +66,7 @@ class LoopBody:
     """A loop nest: `ops` run for each point of iter_sizes x reduce_sizes, in row-major order.
 
     With reduction variables, ops that depend on a `reduction` run once per point of iter_sizes, after the inner loop.
-    The result of a `scan` has an element for each point of both.
+    The result of a `scan` or `sort` has an element for each point of both.
     """
 
     iter_vars: tuple[Sym, ...]
@@ -133,8 +134,11 @@ class TracingHandler(Handler):
     def load(self, buf: str, index: Index, dtype: torch.dtype) -> Ref:  # noqa: D102
         return self.record("load", (buf, index), dtype)
 
-    def store(self, buf: str, index: Index, value: Ref, mode: str | None = None) -> None:  # noqa: D102
-        self.record("store", (buf, index, value, mode), self._dtypes[value.i])
+    def store(  # noqa: D102
+        self, buf: str, index: Index, value: Ref, mode: str | None = None, where: Ref | None = None
+    ) -> None:
+        condition = () if where is None else (where,)
+        self.record("store", (buf, index, value, mode, *condition), self._dtypes[value.i])
 
     def reduction(self, dtype: torch.dtype, kind: str, value: Ref) -> Ref:  # noqa: D102
         return self.record("reduction", (kind, value), dtype)
@@ -143,6 +147,11 @@ class TracingHandler(Handler):
         if reverse and SCANS[kind].position_of is not None:
             raise ValueError(f"a reversed scan of kind {kind}")
         return self.record("scan", (kind, value, reverse), dtype)
+
+    def sort(  # noqa: D102
+        self, dtype: torch.dtype, what: str, value: Ref, descending: bool, element: torch.dtype
+    ) -> Ref:
+        return self.record("sort", (what, value, descending, dtype_name(element)), dtype)
 
     def constant(self, value: bool | int | float | Size | Real, dtype: torch.dtype) -> Ref:  # noqa: D102
         if isinstance(value, Size):

@@ -28,9 +28,10 @@ class Handler:
         """The element at `index` (in elements from the buffer's start), in the buffer's dtype."""
         return self.default("load", (buf, index, dtype))
 
-    def store(self, buf: str, index: Index, value: Any, mode: str | None = None) -> None:
-        """Stores `value`, which has the buffer's dtype. Mode None assigns; mode "add" adds atomically."""
-        self.default("store", (buf, index, value, mode))
+    def store(self, buf: str, index: Index, value: Any, mode: str | None = None, where: Any = None) -> None:
+        """Stores `value`, which has the buffer's dtype. Mode None assigns; mode "add" adds atomically. With `where`,
+        only the points store at which this bool is true."""
+        self.default("store", (buf, index, value, mode, where))
 
     def reduction(self, dtype: torch.dtype, kind: str, value: Any) -> Any:
         """The reduction of `value` over the reduction variables. `kind` is a name of `REDUCTIONS` in ops.py. Kinds that
@@ -42,6 +43,12 @@ class Handler:
         including this one, or from this one on if `reverse`. `kind` is a name of `SCANS` in ops.py. Kinds that have
         `position_of` give int64 positions in the flattened reduction space and cannot be reversed."""
         return self.default("scan", (dtype, kind, value, reverse))
+
+    def sort(self, dtype: torch.dtype, what: str, value: Any, descending: bool, element: torch.dtype) -> Any:
+        """`value` sorted along the reduction variables. `what` is a name of `SORTS` in ops.py: "values", or
+        "positions", int64, in the flattened reduction space. The order is stable; NaN is greater than every number. All
+        values are numbers of the dtype `element`, which may be narrower than their own."""
+        return self.default("sort", (dtype, what, value, descending, element))
 
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> Any:
         """A literal."""

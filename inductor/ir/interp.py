@@ -89,6 +89,8 @@ class _Run:
                 return self.reduce(args[0], args[1]).to(op.dtype)
             case "scan":
                 return self.scan(*args).to(op.dtype)
+            case "sort":
+                return self.sort(*args).to(op.dtype)
             case "constant":
                 return torch.tensor(args[0], dtype=op.dtype)
             case "index_expr":
@@ -120,11 +122,18 @@ class _Run:
             raise IndexError(f"load from {buf} at {expr} leaves its {len(flat)} elements")
         return flat[index]
 
-    def store(self, buf: str, expr: Index, value: torch.Tensor, mode: str | None) -> None:
+    def store(
+        self, buf: str, expr: Index, value: torch.Tensor, mode: str | None, where: torch.Tensor | None = None
+    ) -> None:
         index = self.index(expr)
         # A store after a reduction runs once per point of the iteration variables, one after a scan at every point.
         full = torch.broadcast_shapes(index.shape, value.shape, self.outer + (1,) * len(self.inner))
+        if where is not None:
+            full = torch.broadcast_shapes(full, where.shape)
+            where = where.broadcast_to(full).reshape(-1)
         index, value = index.broadcast_to(full).reshape(-1), value.broadcast_to(full).reshape(-1)
+        if where is not None:
+            index, value = index[where], value[where]
         if mode == "add":
             self.memory[buf].index_add_(0, index, value)
         else:
@@ -138,6 +147,11 @@ class _Run:
         flat = value.broadcast_to(self.sizes).reshape(*self.outer, math.prod(self.inner))
         out = _SCAN[kind](flat.flip(-1)).flip(-1) if reverse else _SCAN[kind](flat)
         return out.reshape(self.sizes)
+
+    def sort(self, what: str, value: torch.Tensor, descending: bool, element: str) -> torch.Tensor:
+        flat = value.broadcast_to(self.sizes).reshape(*self.outer, math.prod(self.inner))
+        found = torch.sort(flat, dim=-1, descending=descending, stable=True)
+        return (found.values if what == "values" else found.indices).reshape(self.sizes)
 
     def masked(
         self, mask: torch.Tensor, sub: SubBody, other: Any, values: list[Any], outer: torch.Tensor | None

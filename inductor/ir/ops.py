@@ -51,6 +51,10 @@ SCANS = {
 }  # fmt: skip
 
 
+# What the op `sort` gives at the k-th point of a row: the k-th element in order, or its position.
+SORTS = ("values", "positions")
+
+
 def _rows(names: str, arity: int, dtype: str = "same") -> list[OpSpec]:
     return [OpSpec(n, arity, dtype) for n in names.split()]
 
@@ -61,6 +65,7 @@ _ROWS = [
     OpSpec("store", 1, "same", pure=False, structured=True),
     OpSpec("reduction", 1, "explicit", structured=True),
     OpSpec("scan", 1, "explicit", structured=True),
+    OpSpec("sort", 1, "explicit", structured=True),
     OpSpec("constant", 0, "explicit", structured=True),
     OpSpec("index_expr", 0, "explicit", structured=True),
     OpSpec("indirect", 1, "int64", structured=True),

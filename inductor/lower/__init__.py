@@ -15,6 +15,7 @@ from . import (
     random,
     reductions,
     scans,
+    sorting,
     views,
 )
 from .graph import GraphLowering, lower_graph, separate_results
@@ -25,5 +26,5 @@ __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_grap
 # Importing these modules registers their lowerings.
 _MODULES = (
     batch_norm, convolution, creation, flex_attention, index_writes, indexing, partial_writes, pointwise, pooling,
-    products, random, reductions, scans, views,
+    products, random, reductions, scans, sorting, views,
 )  # fmt: skip

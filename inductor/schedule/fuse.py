@@ -131,10 +131,13 @@ def _clash(left: list[Member], right: list[Member], space: Group) -> str | None:
     itself: the kernel then loads before it stores.
     """
     written = {a.buf: a.index for m in left for a in m.writes()}
+    partial = frozenset[str]().union(*(m.node.partial for m in left))
     names = {name for name, _ in space.outer_vars() + space.inner_vars()}
     for m in right:
         for access in m.reads():
             at = written.get(access.buf)
+            if access.buf in partial:
+                return f"{access.buf} is written at some points only"
             if at is not None and (at != access.index or not at.names() <= names):
                 return f"{access.buf} is read at another index than it is written"
     later = {a.buf: a.index for m in right for a in m.writes()}

@@ -37,6 +37,7 @@ class Node:
     reads: list[Access] = field(default_factory=list)
     writes: list[Access] = field(default_factory=list)
     counted: list[Index] = field(default_factory=list)  # indices that index_expr ops compute, also in masked bodies
+    partial: frozenset[str] = frozenset()  # buffers that only some points store, as a condition says
     plain: bool = True  # all its stores are assignments; only such nodes are fused
     device: torch.device = torch.device("cpu")  # where it runs
 
@@ -53,6 +54,7 @@ class Node:
             [Access(dep.buf, from_ir(dep.index)) for dep in body.reads],
             [Access(dep.buf, from_ir(dep.index)) for dep in body.writes],
             [from_ir(op.args[0]) for op in walk(body.ops) if op.name == "index_expr"],
+            frozenset(op.args[0] for op in body.ops if op.name == "store" and len(op.args) > 4),
             all(op.args[3] is None for op in body.ops if op.name == "store"),
             buffer.layout.device,
         )
@@ -120,6 +122,11 @@ class Group:
     def scans(self) -> frozenset[bool]:
         """The directions of the members' scans: True for those that start at the end."""
         return frozenset(op.args[2] for m in self.members for op in walk(m.node.ops) if op.name == "scan")
+
+    @property
+    def sorts(self) -> bool:
+        """Whether a member sorts rows, which one program must hold whole."""
+        return any(op.name == "sort" for m in self.members for op in walk(m.node.ops))
 
     @property
     def device(self) -> torch.device:

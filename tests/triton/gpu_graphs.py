@@ -124,6 +124,20 @@ def writes_of_a_cache():
     return kernels_of(lowered_inference(*captured(fn, args)))
 
 
+def sorts():
+    """Kernels that sort rows, choose the greatest elements and find medians."""
+    programs = (
+        (lambda x: tuple(x.sort(-1)), torch.float32, 4096),
+        (lambda x: tuple(x.sort(0, descending=True)), torch.bfloat16, 30),
+        (lambda x: tuple(x.softmax(-1).topk(3)), torch.float16, 100),
+        (lambda x: x.nanmedian(-1)[0], torch.float64, 100),
+        (lambda x: x.kthvalue(5)[1], torch.int64, 60),
+        (lambda x: tuple(x.sort(-1)), torch.bool, 20),
+    )
+    graphs = [captured(fn, (torch.ones(200, n).to(dtype),)) for fn, dtype, n in programs]
+    return [kernel for graph in graphs for kernel in kernels_of(lowered_inference(*graph))]
+
+
 def step(gm, inputs):
     """The kernels of a graph's forward and backward, with autocast to bfloat16."""
     with torch.autocast("cpu", torch.bfloat16):

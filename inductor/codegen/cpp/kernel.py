@@ -42,6 +42,8 @@ class Kernel(Emitter):
         self.values = Values(group, self.axes.renames, inner, dtypes)
         self.group = group
         self.plain = all(s.mode == "assign" for s in self.values.stores)
+        if any(s.where is not None for s in self.values.stores):
+            raise Unsupported("a store of some points of a loop")
         self._live = self._needed_by_phase()
         self.body = self._function_body()
 

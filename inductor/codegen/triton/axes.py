@@ -88,8 +88,9 @@ def plan_axes(group: Group) -> Axes:
     if group.reduces:
         names = {name for name, _ in inner}
         moved = [index for index in moved if index.names() & names]  # accesses once per row hardly matter
-        # A scan runs through the inner variables in the order of the group.
-        rows, across = _best_last(outer, moved), tuple(inner) if group.scans else _best_last(inner, moved)
+        # Scans and sorts run through the inner variables in the order of the group.
+        ordered = tuple(inner) if group.scans or group.sorts else _best_last(inner, moved)
+        rows, across = _best_last(outer, moved), ordered
         whole = [index for index in moved if index.names() - names]  # full-size accesses, not weights shared by rows
         x, r = _contiguous(rows[-1:], whole), _contiguous(across[-1:], whole)
         return Axes((Axis("x", rows), Axis("r", across)), (), renames, "x" if x > r else "r", bool(x and r))

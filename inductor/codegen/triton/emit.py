@@ -183,6 +183,8 @@ class Emitter(KernelWriter):
                 return self.reduced(value)
             case "scan":
                 return self.scanned(value)
+            case "sort":
+                return self.ordered(value)
         if value.op in COMPARISON:
             return self._comparison(value)
         axes = self._axes(value)
@@ -204,6 +206,10 @@ class Emitter(KernelWriter):
     def scanned(self, value: Val) -> Piece:
         """The results of a scan. Unsupported unless overridden."""
         raise Unsupported("a scan in a kernel that does not run through rows in order")
+
+    def ordered(self, value: Val) -> Piece:
+        """The results of a sort. Unsupported unless overridden."""
+        raise Unsupported("a sort in a kernel that does not hold rows")
 
     def _axes(self, value: Val) -> frozenset[str]:
         return NONE.union(*(self.get(a).axes for a in value.args if a.op != "constant"))
@@ -322,11 +328,15 @@ class Emitter(KernelWriter):
         value = self.get(store.value)
         at = self.index(store.index, store.symbols)
         axes = at.axes | value.axes
+        conditions = [only] if only else []
+        if store.where is not None:
+            axes |= self.get(store.where).axes
+            conditions.append(f"({self.as_kind(store.where, 'm')})")
         pointer = self.pointer(store.buf, at, axes)
         text = self.converted(value, kind_of(self.dtypes[store.buf]))
         wrapped = [(self.as_kind(v.args[0], "l"), self.printer.size(v.attrs[0])) for _, v in store.symbols]
         bounds = [self.fill(prelude("inside", 2), *operands) for operands in wrapped]
-        mask = self.mask(axes, *([only] if only else []), *bounds)
+        mask = self.mask(axes, *conditions, *bounds)
         options = f", {mask}" if mask else ""
         if store.mode == "assign":
             self.lines.append(f"tl.store({pointer}, {text}{options})")

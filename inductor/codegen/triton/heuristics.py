@@ -28,6 +28,7 @@ BLOCK_ROW = 2048  # elements of a row that a looping program takes at once, twic
 BLOCK_COLUMNS = 64  # rows that it takes if memory is contiguous across them
 SHARED_STEPS = 8  # blocks per row from which sharing the row is worth a second launch
 MAX_WARPS, MAX_WARPS_OF_LARGE_TILES = 16, 32
+SORT_TILE, SORT_LEAST, SORT_EACH = 4096, 1024, 8  # elements of a tile that is sorted, at most and at least
 STREAM_BYTES = 1 << 24  # size of a tensor from which it will not stay in the cache until its next use
 
 
@@ -149,6 +150,13 @@ def _split(rows: int, length: int, several: int, block: int, each: int, sms: int
         split = min(MAX_SPLIT, WAVES * sms // tiles, steps // 2)
     split = power(split + 1) // 2  # rounded down
     return Config((("x", several), ("r", block)), _warps(several * block, each), split=split)
+
+
+def sorting(rows: int, length: int, contiguous: str) -> Config:
+    """The config of a kernel that sorts rows, which it holds whole; several of them if they are short."""
+    block = power(length)
+    several = min(power(rows), max(1, (SORT_TILE if contiguous == "x" else SORT_LEAST) // block))
+    return Config((("x", several), ("r", block)), _warps(several * block, SORT_EACH), persistent=True)
 
 
 def streamed(elements: int, itemsize: int) -> bool:

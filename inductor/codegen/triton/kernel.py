@@ -18,7 +18,7 @@ from ...schedule.index import Affine
 from ...schedule.node import Group
 from ..emitter import HostNumber
 from ..values import Store, Val, Values
-from . import heuristics
+from . import heuristics, sort
 from .accumulate import Reducer, online_pairs
 from .axes import Axes, plan_axes
 from .emit import Emitter, Piece
@@ -142,7 +142,8 @@ class Kernel(Emitter):
         """Writes all loads of these stores, before the first store. Several threads may load an element that one of
         them overwrites, so they synchronize."""
         for store in stores:
-            self.get(store.value)
+            for value in store.operands():
+                self.get(value)
             self.index(store.index, store.symbols)
         self.lines.append("tl.debug_barrier()")
 
@@ -264,6 +265,9 @@ class _Work:
         self.scans = [v for v in self.values.table.values() if v.op == "scan"]
         if self.scans:  # one program runs through each row in order
             self.config = replace(self.config, split=1)
+        self.sorts = [v for v in self.values.table.values() if v.op == "sort"]
+        if self.sorts:
+            self.config = heuristics.sorting(hint(x.size), length, self.axes.contiguous)
         held = self.config.persistent and r.size <= self.config.block("r")
         self.pairs = {} if held else online_pairs(self.values.reductions)
         self.phase = self._phases()
@@ -324,7 +328,7 @@ class _Work:
 
     def store_phase(self, store: Store) -> int:
         """The number of the first loop in which a store's value and index are available."""
-        return max([self.phase[store.value], *(self.phase[v] for _, v in store.symbols)])
+        return max(self.phase[v] for v in store.operands())
 
 
 class _Reduction(Kernel):
@@ -446,6 +450,14 @@ class _Reduction(Kernel):
         for v in both:
             scope[v] = pieces[-1] if v.position_of is not None else pieces[0]
         return scope[value]
+
+    def ordered(self, value: Val) -> Piece:
+        """Sorts the row. Its elements in order and their positions are one sort."""
+        alike = [v for v in self.work.sorts if (v.args, v.attrs[1:]) == (value.args, value.attrs[1:])]
+        pieces = sort.emit(self, value)
+        for v in alike:
+            self._row[v] = pieces[v.attrs[0]]
+        return self._row[value]
 
     def eviction(self, value: Val) -> str:
         """Asks to keep data in the cache that is read again, and to evict first data that is not."""

@@ -116,6 +116,107 @@ def lane(x, at):
     return tl.sum(tl.where(found, x, tl.zeros_like(x)), 1, keep_dims=True)
 
 
+# ---- sorted rows
+
+
+@triton.jit
+def sort_key(x, descending: tl.constexpr):
+    """A signed integer that orders as `x` does. Zeros are equal, NaN is greater than every number and equal to NaN."""
+    if x.dtype.is_floating():
+        if x.dtype == tl.float64:
+            bits = tl.where(x == 0, 0.0, x).to(tl.int64, bitcast=True)
+            key = tl.where(x != x, 0x7FFFFFFFFFFFFFFF, bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF))
+        elif x.dtype == tl.float32:
+            bits = tl.where(x == 0, 0.0, x).to(tl.int32, bitcast=True)
+            key = tl.where(x != x, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
+        else:
+            bits = x.to(tl.int16, bitcast=True).to(tl.int32)
+            bits = tl.where((bits & 0x7FFF) == 0, 0, bits)
+            key = tl.where(x != x, 0x7FFF, bits ^ ((bits >> 15) & 0x7FFF))
+    else:
+        key = x
+    return ~key if descending else key
+
+
+@triton.jit
+def from_sort_key(key, is_negative_zero, dtype: tl.constexpr, descending: tl.constexpr):
+    """The element of a key. All NaNs are the same one."""
+    key = ~key if descending else key
+    if dtype.is_floating():
+        if dtype == tl.float64:
+            found = (key ^ ((key >> 63) & 0x7FFFFFFFFFFFFFFF)).to(tl.float64, bitcast=True)
+        elif dtype == tl.float32:
+            key = key.to(tl.int32)
+            found = (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+        else:
+            key = key.to(tl.int32)
+            found = (key ^ ((key >> 15) & 0x7FFF)).to(tl.int16).to(dtype, bitcast=True).to(tl.float32)
+        key = tl.where(is_negative_zero != 0, found * -1.0, found)
+    return key
+
+
+@triton.jit
+def negative_zero(x):
+    """1 for each -0.0, else 0. All int32."""
+    if x.dtype == tl.float64:
+        found = x.to(tl.int64, bitcast=True) == -9223372036854775808
+    elif x.dtype == tl.float32:
+        found = x.to(tl.int32, bitcast=True) == -2147483648
+    else:
+        found = x.to(tl.int16, bitcast=True) == -32768
+    return found.to(tl.int32)
+
+
+@triton.jit
+def sort_pairs(key, tag, lane):
+    """Pairs in ascending order along axis 1, by a bitonic network. No two pairs are equal; `lane` is the position. The
+    tile is handled as a hypercube with two elements along each dimension, the last ones being those of axis 1."""
+    total: tl.constexpr = tl.standard._log2(key.numel)
+    steps: tl.constexpr = tl.standard._log2(key.shape[1])
+    a = tl.reshape(key, [2] * total)
+    b = tl.reshape(tag, [2] * total)
+    at = tl.reshape(lane, [2] * total)
+    for stage in tl.static_range(1, steps + 1):
+        for k in tl.static_range(stage):
+            other = a ^ tl.xor_sum(a, total - stage + k, True)
+            mate = b ^ tl.xor_sum(b, total - stage + k, True)
+            less = (a < other) | ((a == other) & (b < mate))
+            # Every second run of the earlier stages is in descending order, so that two of them can be merged.
+            run = at >> stage if stage < steps else at * 0
+            first = ((at >> (stage - 1 - k)) ^ run) & 1 == 0
+            a = tl.where(less == first, a, other)
+            b = tl.where(less == first, b, mate)
+    return tl.reshape(a, key.shape), tl.reshape(b, key.shape)
+
+
+@triton.jit
+def sort_rows(x, length, narrow: tl.constexpr, descending: tl.constexpr):
+    """The elements along axis 1 in order, which is stable, and their positions; those from `length` on come last.
+    `narrow`: elements have at most 16 bits.
+
+    One number for each element is sorted, its key followed by its tag: its position and whether it is a negative zero.
+    Keys of 64 bits are sorted with their tags.
+    """
+    count: tl.constexpr = x.shape[1]
+    lane = tl.broadcast_to(tl.arange(0, count)[None, :], x.shape)
+    tag = lane * 2
+    if x.dtype.is_floating():
+        tag += negative_zero(x)
+    key = sort_key(x, descending)
+    if key.dtype == tl.int64:
+        key, tag = sort_pairs(tl.where(lane < length, key, 0x7FFFFFFFFFFFFFFF), tag, lane)
+    elif narrow:
+        packed = tl.sort(tl.where(lane < length, key, 0x7FFF) * (2 * count) + tag)
+        tag = packed & (2 * count - 1)
+        key = (packed - tag) // (2 * count)
+    else:
+        packed = tl.sort(tl.where(lane < length, key, 0x7FFFFFFF).to(tl.int64) * (2 * count) + tag)
+        tag = packed & (2 * count - 1)
+        key = ((packed - tag) // (2 * count)).to(tl.int32)
+        tag = tag.to(tl.int32)
+    return from_sort_key(key, tag & 1, x.dtype, descending), tag >> 1
+
+
 # ---- a greatest element and the sum of exp(element - greatest), in one pass
 
 

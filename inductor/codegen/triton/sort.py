@@ -1,0 +1,27 @@
+"""Writes the Triton code of a sort of rows, which a program holds in registers."""
+
+from __future__ import annotations
+
+from ..values import Val
+from .emit import Emitter, Piece
+from .ops import COMPUTE, ELEMENT
+
+NARROW = ("bool", "int8", "uint8", "int16", "bfloat16", "float16")  # dtypes of at most 16 bits
+
+
+def emit(e: Emitter, value: Val) -> dict[str, Piece]:
+    """Writes the sort `value` of a tile. Returns the results by their names in `SORTS`: the elements in order, and
+    their positions in the row."""
+    source, (_, descending, element) = value.args[0], value.attrs
+    kind = "i" if source.kind == "m" else source.kind
+    text, axes, whole = e.as_kind(source, kind), e.get(source).axes, e.whole()
+    if axes != whole:
+        text = f"tl.broadcast_to({text}, {e.shape(whole)})"
+    if element in ("bfloat16", "float16"):
+        text = f"{text}.to({ELEMENT[element]})"
+    found, order = e.fresh("v"), e.fresh("o")
+    e.used.add("sort_rows")
+    e.lines.append(f"{found}, {order} = sort_rows({text}, rnumel, {element in NARROW}, {bool(descending)})")
+    at = "l" if e.wide else "i"
+    positions = e.emit(at, whole, order if at == "i" else f"{order}.to({COMPUTE[at]})")
+    return {"values": Piece(found, kind, whole), "positions": positions}

@@ -1,0 +1,194 @@
+"""Lowerings of sort, topk, kthvalue and median of short rows, on GPUs: a program sorts whole rows in registers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..ir.body import LoopBody, trace
+from ..ir.buffer import Layout, contiguous_strides
+from ..ir.handler import ops
+from ..ir.nodes import BufferView, Pointwise, TensorValue, compute_dtype, dense_order
+from ..ir.size import hint
+from ..ir.symbolic import Index
+from .common import Reduce, derived, drop, stored
+from .registry import LoweringGraph, Unlowered, lowering
+from .scans import FLOATS, INTEGERS
+
+SORT_ROW = 4096  # the longest row that is sorted in registers
+LEAST = {torch.bool: False} | {dtype: torch.iinfo(dtype).min for dtype in INTEGERS}  # at most every element
+Results = tuple[TensorValue, TensorValue]
+InSortedRow = Callable[[tuple[Index, ...]], Any]
+
+
+def _refuse(x: TensorValue, dim: int) -> None:
+    """Unlowered unless rows of `x` along `dim` can be sorted in registers."""
+    if x.device.type == "cpu" or x.dtype not in (*FLOATS, *INTEGERS, torch.bool):
+        raise Unlowered
+    length = x.size[dim] if x.size else 1
+    if type(length) is not int or not 0 < length <= SORT_ROW or 0 in map(hint, x.size):
+        raise Unlowered
+
+
+def _unmoved(x: TensorValue, dtype: torch.dtype, positions: torch.Tensor) -> Results:
+    """The results where rows have one element."""
+    zero = Pointwise(
+        x.device, torch.int64, tuple(x.size), lambda index: ops.constant(0, torch.int64),
+        stride=tuple(positions.stride()),
+    )  # fmt: skip
+    return derived(x, lambda v: v, dtype, 0), zero
+
+
+def _in_order(x: TensorValue, what: str, descending: bool) -> InSortedRow:
+    """The element of sorted `x`, or its position, at a full index."""
+    source = stored(x)
+    dtype = compute_dtype(x.dtype) if what == "values" else torch.int64
+    return lambda index: ops.sort(dtype, what, source.load(index), descending, x.dtype)
+
+
+def _first(
+    graph: LoweringGraph, x: TensorValue, dim: int, what: str, descending: bool, val: torch.Tensor
+) -> BufferView:
+    """A new buffer like `val`: as many elements of each sorted row as `val` has along `dim`, or their positions."""
+    size, count, stride = tuple(x.size), val.size(dim), tuple(val.stride())
+    results = tuple(count if d == dim else n for d, n in enumerate(size))
+    order = dense_order(results, stride)
+    if order is None:
+        order, stride = list(range(len(size))), contiguous_strides(results)
+    layout = Layout(val.device, val.dtype, results, tuple(stride))
+    outer, found = [d for d in order if d != dim], _in_order(x, what, descending)
+
+    def body_of(name: str) -> LoopBody:
+        def run(index: tuple[Index, ...], row: tuple[Index, ...]) -> None:
+            full: list[Index] = [0] * len(size)
+            for d, i in zip([*outer, dim], (*index, *row)):
+                full[d] = i
+            value = ops.to_dtype(found(tuple(full)), val.dtype)
+            where = None
+            if count != size[dim]:
+                where = ops.lt(ops.index_expr(row[0], torch.int64), ops.constant(count, torch.int64))
+            ops.store(name, layout.index(full), value, None, where)
+
+        return trace([size[d] for d in outer], [size[dim]], run)
+
+    return BufferView(graph.add_computed(layout, body_of), layout)
+
+
+def _both(graph: LoweringGraph, x: TensorValue, dim: int, descending: bool) -> Results:
+    """The sorted elements and their positions, as many as the results of the current node have."""
+    values, positions = graph.val
+    dim = dim % len(x.size) if x.size else 0
+    _refuse(x, dim)
+    if not x.size or x.size[dim] == 1:
+        return _unmoved(x, values.dtype, positions)
+    return (
+        _first(graph, x, dim, "values", descending, values),
+        _first(graph, x, dim, "positions", descending, positions),
+    )
+
+
+@lowering("sort")
+def sort(
+    graph: LoweringGraph, x: TensorValue, dim: int = -1, descending: bool = False, *, stable: bool | None = None
+) -> Results:
+    """The elements in order and their positions. Equal elements keep their order, also if that is not asked for."""
+    return _both(graph, x, dim, descending)
+
+
+@lowering("topk")
+def topk(
+    graph: LoweringGraph, x: TensorValue, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Results:
+    """The `k` greatest or least elements and their positions, in order."""
+    if type(k) is not int or k == 0:
+        raise Unlowered
+    return _both(graph, x, dim, largest)
+
+
+def _at_rank(
+    graph: LoweringGraph, x: TensorValue, dim: int, keepdim: bool, rank: Callable[[tuple[Index, ...]], Any]
+) -> Results:
+    """The element of each row whose rank in ascending order is `rank(index)`, and its position."""
+    size = tuple(x.size)
+    space = Reduce(size, (dim,))
+
+    def chosen(what: str, least: float) -> BufferView:
+        found = _in_order(x, what, False)
+        dtype = x.dtype if what == "values" else torch.int64
+
+        def fn(index: tuple[Index, ...]) -> Any:
+            here = ops.eq(ops.index_expr(index[dim], torch.int64), rank(index))
+            value = found(index)
+            other = ops.constant(least, compute_dtype(dtype))
+            return ops.where(here, value, other)
+
+        return space(graph, x, "any" if dtype == torch.bool else "max", fn, dtype)
+
+    pair = chosen("values", LEAST.get(x.dtype, -math.inf)), chosen("positions", -1)
+    return pair if keepdim else (drop(pair[0], [dim]), drop(pair[1], [dim]))
+
+
+@lowering("kthvalue")
+def kthvalue(graph: LoweringGraph, x: TensorValue, k: int, dim: int = -1, keepdim: bool = False) -> Results:
+    """The `k`-th least element, counted from 1, and its position."""
+    dim = dim % len(x.size) if x.size else 0
+    _refuse(x, dim)
+    if type(k) is not int:
+        raise Unlowered
+    if not x.size or x.size[dim] == 1:
+        return _of_one(graph, x, dim, keepdim)
+    return _at_rank(graph, x, dim, keepdim, lambda index: ops.constant(k - 1, torch.int64))
+
+
+def _of_one(graph: LoweringGraph, x: TensorValue, dim: int, keepdim: bool) -> Results:
+    pair = _unmoved(x, x.dtype, graph.val[1])
+    return pair if keepdim or not x.size else (drop(pair[0], [dim]), drop(pair[1], [dim]))
+
+
+def _median(graph: LoweringGraph, x: TensorValue, dim: int, keepdim: bool, skip_nan: bool) -> Results:
+    """The median of each row: of an even number of elements, the lesser of the two in the middle. A row with NaN gives
+    NaN, unless `skip_nan`."""
+    length = x.size[dim]
+    if x.dtype not in FLOATS:
+        return _at_rank(graph, x, dim, keepdim, lambda index: ops.constant((length - 1) // 2, torch.int64))
+    source = stored(x)
+    count = Reduce(tuple(x.size), (dim,))(
+        graph, x, "sum", lambda index: ops.to_dtype(ops.isnan(source.load(index)), torch.int64), torch.int64
+    )
+
+    def rank(index: tuple[Index, ...]) -> Any:
+        nans = count.load(tuple(0 if d == dim else i for d, i in enumerate(index)))
+        end = ops.constant(length - 1, torch.int64)
+        if skip_nan:
+            below = ops.truncdiv(ops.sub(end, nans), ops.constant(2, torch.int64))
+            return ops.where(ops.eq(nans, ops.constant(length, torch.int64)), ops.constant(0, torch.int64), below)
+        first_nan = ops.sub(ops.constant(length, torch.int64), nans)
+        middle = ops.constant((length - 1) // 2, torch.int64)
+        return ops.where(ops.gt(nans, ops.constant(0, torch.int64)), first_nan, middle)
+
+    return _at_rank(graph, x, dim, keepdim, rank)
+
+
+def _medians(skip_nan: bool) -> Callable[..., Any]:
+    def lower(graph: LoweringGraph, x: TensorValue, dim: int | None = None, keepdim: bool = False) -> Any:
+        if dim is None:  # of all elements: one result, without a position
+            if len(x.size) != 1:
+                raise Unlowered
+            _refuse(x, 0)
+            if x.size[0] == 1:
+                return drop(x, [0])
+            return _median(graph, x, 0, False, skip_nan)[0]
+        dim = dim % len(x.size) if x.size else 0
+        _refuse(x, dim)
+        if not x.size or x.size[dim] == 1:
+            return _of_one(graph, x, dim, keepdim)
+        return _median(graph, x, dim, keepdim, skip_nan)
+
+    return lower
+
+
+lowering("median")(_medians(False))
+lowering("nanmedian")(_medians(True))
