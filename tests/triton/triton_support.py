@@ -110,6 +110,19 @@ def _create_dot(self, a, b, d, input_precision, max_num_imprecise_acc, _dot=inte
 interpreter.InterpreterBuilder.create_dot = _create_dot
 
 
+def _patch_lang_tensor(tensor, *scope, _patch=interpreter._patch_lang_tensor):
+    """The interpreter holds a number as an array of one element, which newer numpy does not convert to an int."""
+    _patch(tensor, *scope)
+    index = lambda self: self.handle.data.item()  # noqa: E731
+    if scope:
+        scope[0].set_attr(tensor, "__index__", index)
+    else:
+        tensor.__index__ = index
+
+
+interpreter._patch_lang_tensor = _patch_lang_tensor
+
+
 # ---- a plan in Python
 
 

@@ -29,6 +29,7 @@ _NAMES = (
     "query", "key", "value", "score_mod", "block_mask", "scale", "kernel_options", "score_mod_other_buffers",
     "mask_mod_other_buffers",
 )  # fmt: skip
+WITHOUT_TF32 = ("cpu",)
 _Q_INDICES = 7  # position in the tuple of a BlockMask
 
 
@@ -40,6 +41,8 @@ def _flex_attention(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         return tx.graph_break(KIND, "flex_attention of arguments that are not tensors, or in a transformed function")
     if any(name in arguments and arguments[name].unpack(tx) for name in _NAMES[7:]):
         return tx.graph_break(KIND, "flex_attention with buffers that the caller passes")
+    if tensors[0].fake.dtype is torch.float32 and tensors[0].fake.device.type not in WITHOUT_TF32:
+        _guard_precision(tx)
     *blocks, mask_mod = arguments["block_mask"].unpack(tx)
     score = _traced(tx, "score_mod", arguments["score_mod"], tensors[0], with_score=True)
     mask = _traced(tx, "mask_mod", mask_mod, tensors[0], with_score=False)
@@ -51,6 +54,12 @@ def _flex_attention(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     ]  # fmt: skip
     results = _results(tx, tensors[0].fake, tensors[2].fake, recorded)
     return TupleVar(tx.graph.record(FLEX_ATTENTION, operands, results))
+
+
+def _guard_precision(tx: Tracer) -> None:
+    """Guard the setting by which kernels multiply float32."""
+    setting = torch._C._get_cublas_allow_tf32
+    tx.wrap(setting, tx.const_source(setting, "allow_tf32")).call(tx, [], {})
 
 
 def _traced(tx: Tracer, what: str, fn: Var, query: TensorVar, with_score: bool) -> Branch:

@@ -13,6 +13,7 @@ from inductor.aot.flex_attention import with_flex_attention
 from inductor.aot.functionalize import attributes_of
 from inductor.cache.graph_key import graph_key
 from pyframe.testing import EagerAndRecordGraphs
+from pyframe.vars.higher_order import flex_attention as model
 
 FLEX = torch.ops.higher_order.flex_attention
 BACKENDS = ["eager", "inductor"]
@@ -265,3 +266,18 @@ def test_index_by_a_list():
 
     args = inputs()
     torch.testing.assert_close(pyframe.compile(fn, backend="eager")(*args), fn(*args))
+
+
+def test_precision_is_guarded(monkeypatch):
+    """Kernels multiply float32 as torch's setting says when they are generated."""
+    monkeypatch.setattr(model, "WITHOUT_TF32", ())
+    before = torch.backends.cuda.matmul.allow_tf32
+    recorder = EagerAndRecordGraphs()
+    compiled = pyframe.compile(lambda q, k, v: flex_attention(q, k, v), backend=recorder, fullgraph=True)
+    try:
+        for setting, graphs in ((False, 1), (False, 1), (True, 2), (False, 2)):
+            torch.backends.cuda.matmul.allow_tf32 = setting
+            compiled(*inputs())
+            assert len(recorder.graphs) == graphs
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
