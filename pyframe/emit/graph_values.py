@@ -14,7 +14,7 @@ from torch import fx
 from ..vars.containers.mapping import DictVar
 from ..vars.containers.sequence import ListVar, SliceVar, TupleVar
 from ..vars.higher_order.derivatives import FunctionResultVar
-from ..vars.numbers.numpy_scalars import NumpyNumberVar
+from ..vars.numbers.numpy_scalars import NumpyArgumentVar, NumpyNumberVar
 from ..vars.numbers.symint import NumberVar
 from ..vars.objects.namedtuple import NamedTupleVar
 from ..vars.protocol.base import NotConstant, Var
@@ -81,13 +81,15 @@ class GraphValues:
         if isinstance(value, ListVar):
             return [self._convert(v, fake) for v in value.items]
         if isinstance(value, TupleVar):
-            if value.is_constant() and not any(isinstance(item, NumpyNumberVar) for item in value.items):
+            if not any(isinstance(item, NumpyNumberVar) for item in value.items) and value.is_constant():
                 return value.constant()
             return tuple(self._convert(v, fake) for v in value.items)
         if isinstance(value, DictVar):
             return {k: self._convert(v, fake) for k, v in value.items.items()}
+        if isinstance(value, NumpyArgumentVar):
+            return self._number(value.number, fake)
         if isinstance(value, NumpyNumberVar):
-            return value.constant().item()  # as torch converts it
+            return self._numpy_number(value)
         try:
             found = value.constant()
             return _DTYPES.get(found, found) if isinstance(found, type) else found  # torch.fx cannot print classes
@@ -110,6 +112,16 @@ class GraphValues:
             self.by_example |= value.sym is None
             return value.example if value.sym is None else value.sym
         return self._numbers.node(value.tree)
+
+    def _numpy_number(self, value: NumpyNumberVar) -> Any:
+        """A numpy scalar as torch converts it. It takes those that are neither int, float nor Python's complex for
+        floats, with a warning for complex ones."""
+        found = value.constant()
+        number = found.item()
+        if type(number) not in (int, float) and not isinstance(found, complex):
+            what = f"numpy.{type(found).__name__} as an argument of a torch function"
+            self._tx.graph_break("unsupported-object", what)
+        return number
 
     def _object(self, value: GraphObjectVar) -> fx.Node:
         """The node of an object that exists before the frame, or that another node creates."""

@@ -61,7 +61,7 @@ def test_not_recorded_where_the_device_has_work(fake, seconds):
 def test_small_inputs_that_move_are_copied_and_large_ones_end_it(fake, monkeypatch):
     for limit, replays in ((1 << 20, True), (100, False)):
         monkeypatch.setattr(recorder_module, "MAX_UNASKED_COPIES", limit)
-        f, kept = pyframe.compile(program, options={"strict": True}), []
+        f, kept = pyframe.compile(program, options={"strict": True}, isolate_recompiles=True), []
         fake.replays = 0
         for _ in range(20):
             kept.append(torch.randn(8, 8))

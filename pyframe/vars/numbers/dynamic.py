@@ -103,20 +103,23 @@ def marks_of(tensor: torch.Tensor) -> dict[int, Mark]:
 # ---- numbers ----------------------------------------------------------------------------------------------
 
 
-def wrap_number(tx: Tracer, value: int | float, source: Source | None) -> NumberVar | None:
-    """The Var of an int or float that is taken as a variable; None if it is taken as a constant."""
+def wrap_number(
+    tx: Tracer, value: int | float, source: Source | None, holder: Source | None = None
+) -> NumberVar | None:
+    """The Var of an int or float that is taken as a variable; None if it is taken as a constant. `holder`: the source
+    of the object that it is read from, such as a numpy scalar."""
     if source is None or tx.options.dynamic is False or (tx.known is not None and tx.known.loops):
         return None
     varies = tx.graph.history.number_varies(source, value)
     if type(value) is int:
-        chosen = varies or (tx.options.dynamic and _is_argument(source))
+        chosen = varies or (tx.options.dynamic and _is_argument(holder or source))
         if not chosen or tx.graph.history.concrete or value in (0, 1) or abs(value) >= _LARGEST:
             return None
         tx.guard(source, "TYPE", int)
         sym = tx.graph.numbers.shapes.integer(source, value)
         tx.graph.numbers.values[source] = sym
         return NumberVar(tx, source, sym, source=source)
-    if not tx.options.float_inputs or not (varies or _is_argument(source)) or not math.isfinite(value):
+    if not tx.options.float_inputs or not (varies or _is_argument(holder or source)) or not math.isfinite(value):
         return None
     tx.guard(source, "TYPE", float)
     tx.graph.numbers.values[source] = value

@@ -1,6 +1,7 @@
 """Models of numpy scalars, and of numpy functions called with scalars or sequences of them.
 
-Such values are constants and such calls are evaluated while tracing.  Arrays are modelled elsewhere.
+Such calls are evaluated while tracing.  Scalars are constants, but those that vary between calls stay numbers in
+operators of torch.  Arrays are modelled elsewhere.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core.source import Source
+from ...core.source import CallSource, Source
 from ..objects.originals import as_first_seen, guard_parts
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
@@ -17,6 +18,8 @@ from ..protocol.const import BINARY, ConstVar, fold, maker
 from ..protocol.opaque import OpaqueVar
 from ..registry import Handler, register
 from ..tracer import Tracer
+from .dynamic import wrap_number as wrap_python_number
+from .symint import NumberVar
 
 try:
     import numpy
@@ -59,6 +62,33 @@ class NumpyNumberVar(ConstVar):
         return _call(tx, f"{type(self.value).__name__}.{name}", getattr(self.value, name), args, kwargs)
 
 
+class NumpyArgumentVar(NumpyNumberVar):
+    """A numpy scalar that varies between calls. In operators of torch it is `number`, as torch converts it; whatever
+    else reads its value specializes the capture to the value in the current call."""
+
+    __slots__ = ("example", "number", "tx")
+
+    def __init__(self, tx: Tracer, example: Any, number: NumberVar, source: Source) -> None:
+        self.tx, self.example, self.number = tx, example, number
+        self.source = source
+
+    @property
+    def value(self) -> Any:
+        self.tx.guard(self.source, "EQUALS", self.example)
+        return self.example
+
+    def python_type(self) -> type:
+        return type(self.example)
+
+    def describe(self) -> str:
+        return f"{self.source}, which varies between calls"
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name in ("item", "tolist") and not args and not kwargs:
+            return self.number
+        return super().call_method(tx, name, args, kwargs)
+
+
 class NumpyFunctionVar(ConstVar):
     """A ufunc, or a numpy function of sequences such as `prod`; evaluated while tracing if the result is a number."""
 
@@ -91,6 +121,12 @@ def _call(tx: Tracer, name: str, fn: Any, args: Sequence[Var], kwargs: Mapping[s
 
 
 def wrap_number(tx: Tracer, value: Any, source: Source | None) -> Var:
+    """The Var of a numpy scalar that existed before the frame, or of a constant."""
+    if source is not None and value.dtype.kind in "iuf" and type(plain := value.item()) in (int, float):
+        number = wrap_python_number(tx, plain, CallSource(source, numpy.generic.item, "item"), source)
+        if number is not None:
+            tx.guard(source, "TYPE", type(value))
+            return NumpyArgumentVar(tx, value, number, source)
     tx.guard(source, "EQUALS", value)
     return NumpyNumberVar(value, source)
 

@@ -20,7 +20,7 @@ from ..codegen import Codegen
 from ..containers.iterator import ItemsIteratorVar
 from ..containers.sequence import SequenceVar, SliceVar, TupleVar, is_plain
 from ..numbers.dynamic import wrap_tensor
-from ..numbers.numpy_scalars import NUMPY_FUNCTIONS, NUMPY_NUMBERS, NumpyFunctionVar
+from ..numbers.numpy_scalars import NUMPY_FUNCTIONS, NUMPY_NUMBERS, NumpyFunctionVar, NumpyNumberVar
 from ..objects.originals import as_first_seen, guard_parts
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
@@ -28,6 +28,7 @@ from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
 from ..registry import Args, Kwargs, register
 from ..tracer import Tracer
 from . import tensor_class
+from .overrides import leaves_of
 from .tensor import INPLACE, TensorVar, tensor_and_args
 
 try:
@@ -381,6 +382,28 @@ def _tensor_numpy(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if args or kwargs or fake.requires_grad or fake.device.type != "cpu" or fake.is_conj() or fake.is_neg():
         return tx.graph_break("tensor-to-python", f".numpy() of {tensor.describe()}")
     return NdArrayVar(tensor)
+
+
+def dtype_of_scalars(tx: Tracer, value: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Mapping[str, Var]:
+    """The keyword arguments of a call of `torch.tensor`, `as_tensor` or `asarray`, which infer the dtype from numpy
+    scalars in their data: nodes have plain numbers, so that the dtype becomes an argument."""
+    if value not in _INFERS_DTYPE or len(args) > 1 or not _is_none(kwargs.get("dtype")):
+        return kwargs
+    data = args[0] if args else kwargs.get("data", kwargs.get("obj"))
+    if data is None or not any(isinstance(leaf, NumpyNumberVar) for leaf in leaves_of((data,))):
+        return kwargs
+    try:
+        found = torch.tensor(data.plain(), device="cpu")
+    except NotConstant:
+        return tx.graph_break("tensor-to-python", "a tensor of numpy scalars and of values known only at run time")
+    return {**kwargs, "dtype": ConstVar(found.dtype)}
+
+
+_INFERS_DTYPE = (torch.tensor, torch.as_tensor, torch.asarray)
+
+
+def _is_none(var: Var | None) -> bool:
+    return var is None or isinstance(var, ConstVar) and var.value is None
 
 
 def from_array(tx: Tracer, value: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var | None:

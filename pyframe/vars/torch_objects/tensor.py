@@ -15,7 +15,7 @@ from ...core.source import AttrSource, CallSource, Source
 from ..codegen import Codegen
 from ..containers.iterator import ItemsIteratorVar, NotRebuilt
 from ..containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
-from ..numbers.numpy_scalars import NUMPY_NUMBERS
+from ..numbers.numpy_scalars import NUMPY_NUMBERS, NumpyArgumentVar
 from ..numbers.symint import NumberVar, is_number, is_unbacked
 from ..objects.originals import torchs_own
 from ..protocol import dunder
@@ -420,7 +420,8 @@ class GradFnVar(Var):
 def _operand(other: Var) -> bool:
     if isinstance(other, TensorVar):
         return True
-    return is_number(other) or (isinstance(other, ConstVar) and isinstance(other.value, _SCALARS))
+    varies = isinstance(other, NumpyArgumentVar) or is_number(other)
+    return varies or (isinstance(other, ConstVar) and isinstance(other.value, _SCALARS))
 
 
 def tensor_and_args(args: Args) -> tuple[TensorVar, Args]:

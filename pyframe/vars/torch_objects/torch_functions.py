@@ -28,7 +28,7 @@ from ..registry import Handler, call_model, is_overridable, register
 from ..tracer import Tracer
 from . import process_settings
 from .contexts import EXIT_ATTENTION
-from .numpy_arrays import from_array
+from .numpy_arrays import dtype_of_scalars, from_array
 from .overrides import OPERATORS, leaves_of
 from .tensor import TensorVar
 from .torch_directions import is_allowed, is_disallowed, is_disallowed_node
@@ -224,6 +224,7 @@ class TorchFunctionVar(HeldVar):
         shared = from_array(tx, value, args, kwargs)
         if shared is not None:
             return shared
+        kwargs = dtype_of_scalars(tx, value, args, kwargs)
         if value in COMPILING:
             return ConstVar(True)
         if value in DISPATCH_MODES:

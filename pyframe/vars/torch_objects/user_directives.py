@@ -8,6 +8,7 @@ torch's set attributes on the function. `wrap` calls `wrap_marked` for every fun
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -60,15 +61,17 @@ def disabled_for_dynamo(value: types.FunctionType) -> types.FunctionType | None:
     That mark means that torch's tracer cannot handle the function. It is not the user's, and this tracer can.
     """
     original = getattr(value, "_torchdynamo_orig_callable", None)
-    if isinstance(original, types.FunctionType) and any(value is each for each in _group_initializers()):
+    if isinstance(original, types.FunctionType) and any(value is each for each in _of_optimizers()):
         return original
     return None
 
 
-def _group_initializers() -> list[Any]:
-    """`_init_group` of each of torch's optimizers."""
+def _of_optimizers() -> list[Any]:
+    """`_init_group` of each of torch's optimizers, and the functions that their modules define."""
     classes = [value for value in vars(torch.optim).values() if isinstance(value, type)]
-    return [vars(cls).get("_init_group") for cls in classes if issubclass(cls, torch.optim.Optimizer)]
+    found = [cls for cls in classes if issubclass(cls, torch.optim.Optimizer)]
+    functions = [value for cls in found for value in vars(sys.modules[cls.__module__]).values()]
+    return [*(vars(cls).get("_init_group") for cls in found), *functions]
 
 
 _MARKED = torch._disable_dynamo(lambda: None).__code__

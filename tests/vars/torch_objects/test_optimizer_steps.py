@@ -2,6 +2,7 @@
 scheduler changes the learning rate."""
 
 import copy
+import sys
 import weakref
 
 import pytest
@@ -63,6 +64,13 @@ def test_a_scheduled_learning_rate(name, implementation):
 @pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "sgd"])
 def test_a_scheduled_learning_rate_of_fused_steps(name):
     compare(lambda params: STEPS[name](params, fused=True), 2)
+
+
+def test_fused_steps_after_torch_compile():
+    """The first torch.compile of a process marks the functions of fused steps as disabled."""
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    assert hasattr(sys.modules["torch.optim.adam"]._fused_adam, "_torchdynamo_orig_callable")
+    compare(lambda params: STEPS["adam"](params, fused=True), 2)
 
 
 @pytest.mark.parametrize("name", ["adamw", "adadelta", "nadam", "sgd"])
