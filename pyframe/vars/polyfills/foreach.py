@@ -1,7 +1,7 @@
 """Polyfills of `torch._foreach_*`, the operators on lists of tensors.
 
 The overloads that take their scalars (one per list item) as a tensor read the values of that tensor, so they have no
-fake implementation.  The versions here use operators that take tensors instead.  Calls with a float that varies between
+fake implementation. The versions here use operators that take tensors instead.  Calls with a float that varies between
 calls, such as a learning rate, become one operator per item, as in ATen's kernels for the CPU: those take the float as
 it is when the graph runs.
 """
@@ -17,25 +17,30 @@ from torch import Tensor
 Tensors = Sequence[Tensor]
 
 
-def addcdiv(self: Tensors, tensor1: Tensors, tensor2: Tensors, scalars: Tensor) -> tuple[Tensor, ...]:
-    return tuple(x + s * (a / b) for x, a, b, s in zip(self, tensor1, tensor2, scalars.unbind(), strict=True))
+def _items(scalars: Tensor | Tensors) -> Tensors:
+    return scalars.unbind() if isinstance(scalars, Tensor) else scalars
 
 
-def addcdiv_(self: Tensors, tensor1: Tensors, tensor2: Tensors, scalars: Tensor) -> None:
-    for x, a, b, s in zip(self, tensor1, tensor2, scalars.unbind(), strict=True):
+def addcdiv(self: Tensors, tensor1: Tensors, tensor2: Tensors, scalars: Tensor | Tensors) -> tuple[Tensor, ...]:
+    return tuple(x + s * (a / b) for x, a, b, s in zip(self, tensor1, tensor2, _items(scalars), strict=True))
+
+
+def addcdiv_(self: Tensors, tensor1: Tensors, tensor2: Tensors, scalars: Tensor | Tensors) -> None:
+    for x, a, b, s in zip(self, tensor1, tensor2, _items(scalars), strict=True):
         x.add_(s * (a / b))
 
 
-def addcmul(self: Tensors, tensor1: Tensors, tensor2: Tensors, scalars: Tensor) -> tuple[Tensor, ...]:
-    return tuple(x + s * (a * b) for x, a, b, s in zip(self, tensor1, tensor2, scalars.unbind(), strict=True))
+def addcmul(self: Tensors, tensor1: Tensors, tensor2: Tensors, scalars: Tensor | Tensors) -> tuple[Tensor, ...]:
+    return tuple(x + s * (a * b) for x, a, b, s in zip(self, tensor1, tensor2, _items(scalars), strict=True))
 
 
-def addcmul_(self: Tensors, tensor1: Tensors, tensor2: Tensors, scalars: Tensor) -> None:
-    for x, a, b, s in zip(self, tensor1, tensor2, scalars.unbind(), strict=True):
+def addcmul_(self: Tensors, tensor1: Tensors, tensor2: Tensors, scalars: Tensor | Tensors) -> None:
+    for x, a, b, s in zip(self, tensor1, tensor2, _items(scalars), strict=True):
         x.add_(s * (a * b))
 
 
-# Operator -> its polyfill, for calls whose fourth argument (or argument `scalars`) is a tensor.
+# Operator -> its polyfill, for calls whose fourth argument (or argument `scalars`) is a tensor. Instead of floats,
+# optimizers of torch that are compiled pass a list of 0-d tensors.
 WITH_TENSOR_SCALARS: dict[Any, Callable[..., Any]] = {
     torch._foreach_addcdiv: addcdiv,
     torch._foreach_addcdiv_: addcdiv_,

@@ -136,6 +136,15 @@ def _is_overridable(value: Any) -> bool:
     return getattr(value, "__self__", None) in _OVERRIDABLE or getattr(torch._C._VariableFunctions, name, None) is value
 
 
+def _takes_tensor_scalars(tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> bool:
+    """Whether an operator on lists of tensors gets its scalars, after three lists, as a tensor or, in torch's own
+    code, as a list of 0-d tensors."""
+    scalars = args[3] if len(args) == 4 else kwargs.get("scalars")
+    if isinstance(scalars, SequenceVar) and in_torch(tx.frames[-1].code):
+        return all(isinstance(item, TensorVar) and item.fake.dim() == 0 for item in scalars.items)
+    return isinstance(scalars, TensorVar)
+
+
 def _takes_varying_float(args: Sequence[Var], kwargs: Mapping[str, Var]) -> bool:
     """Whether an operator on lists of tensors gets a float that varies: as last argument, or as factor of a list."""
     factor = kwargs.get("alpha", kwargs.get("value"))
@@ -261,7 +270,7 @@ class TorchFunctionVar(HeldVar):
                 tx.graph_break("unsupported-torch-op", f"{self.describe()} {why}")
             if value not in QUESTIONS and value not in _WITHOUT_EFFECT:
                 tx.graph_break("unknown-c-function", f"{self.describe()} may change the state of the process")
-        if value in WITH_TENSOR_SCALARS and isinstance(kwargs.get("scalars") or args[-1], TensorVar):
+        if value in WITH_TENSOR_SCALARS and _takes_tensor_scalars(tx, args, kwargs):
             return tx.inline(WITH_TENSOR_SCALARS[value], args, kwargs)
         if value in WITH_FLOATS and _takes_varying_float(args, kwargs):
             return tx.inline(WITH_FLOATS[value], args, kwargs)

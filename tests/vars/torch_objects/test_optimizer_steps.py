@@ -16,6 +16,7 @@ optim = torch.optim
 STEPS = {
     "adam": lambda params, **kwargs: optim.Adam(params, 1e-2, **kwargs),
     "adamw": lambda params, **kwargs: optim.AdamW(params, 1e-2, amsgrad=True, **kwargs),
+    "adamax": lambda params, **kwargs: optim.Adamax(params, 1e-2, **kwargs),
     "nadam": lambda params, **kwargs: optim.NAdam(params, 1e-2, **kwargs),
     "adagrad": lambda params, **kwargs: optim.Adagrad(params, 1e-2, **kwargs),
     "adadelta": lambda params, **kwargs: optim.Adadelta(params, 1e-2, maximize=True, **kwargs),
@@ -64,6 +65,31 @@ def test_a_scheduled_learning_rate(name, implementation):
 @pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "sgd"])
 def test_a_scheduled_learning_rate_of_fused_steps(name):
     compare(lambda params: STEPS[name](params, fused=True), 2)
+
+
+def test_lists_of_tensors_as_scalars_raise_as_in_eager():
+    """Only torch's optimizers pass them, while they are being compiled."""
+
+    def program(x, scale):
+        torch._foreach_addcdiv_([x], [x], [x], [scale])
+        return x
+
+    for fn in (program, pyframe.compile(program, backend="eager")):
+        with pytest.raises(TypeError, match="_foreach_addcdiv_"):
+            fn(torch.ones(3), torch.tensor(2.0))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_parameters_without_dimensions(name):
+    mine, theirs = [[torch.nn.Parameter(torch.tensor(float(k))) for k in range(3)] for _ in range(2)]
+    a, b = STEPS[name](mine, foreach=True), STEPS[name](theirs, foreach=True)
+    compiled = pyframe.compile(a.step, fullgraph=True)
+    for _ in range(3):
+        for x in (*mine, *theirs):
+            x.grad = torch.tensor(0.5)
+        compiled()
+        b.step()
+        torch.testing.assert_close(mine, theirs)
 
 
 def test_fused_steps_after_torch_compile():
