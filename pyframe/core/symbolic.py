@@ -29,3 +29,8 @@ def surely_true(number: Any) -> bool:
     from torch.fx.experimental.symbolic_shapes import statically_known_true  # deferred: imports sympy
 
     return statically_known_true(number)
+
+
+def hint(number: Any) -> int:
+    """An int, or the value of a symbolic one in the first call, without adding a guard."""
+    return int(number.node.hint) if type(number) is not int else number

@@ -1,5 +1,5 @@
 """Runs a frame eagerly when its graph raises an exception that the program handles, so that the program's own handlers
-see it as in eager mode.
+see it as in eager mode; and when a check of the graph fails, so that the program raises its exception itself.
 
 Before that, what the graph may already have changed is restored: inputs that it writes and the CPU generator's state.
 Some changes of inputs cannot be undone: changes of sizes, and writes that autograd has recorded. A frame with such a
@@ -8,6 +8,7 @@ graph is not compiled at all if one of its operators may raise depending on tens
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from inductor.aot.calls import python_kernels
 from inductor.eager.flex_attention import with_dense_attention
@@ -26,20 +29,25 @@ from inductor.overlap import memory_of
 
 from .. import _C
 from ..core.per_code import per_code
+from ..core.symbolic import hint
+from ..errors import InternalError
 from ..metrics import counters
 from .raising import may_raise
 from .resume import CO_VARARGS, CO_VARKEYWORDS
 
 _MODULES = ("torch", "_operator", "math", "builtins")
+MAX_COPIED = 1 << 20  # bytes that a call may copy only because the graph has checks
 
 
 @dataclass(frozen=True)
 class Undo:
     """What a graph changes besides computing its results: the positions of inputs that it writes, which are copied
-    before each call, and whether it draws from the CPU generator."""
+    before each call, and whether it draws from the CPU generator. `checked`: the last result of the graph says whether
+    the others are valid."""
 
     written: tuple[int, ...] = ()
     draws: bool = False
+    checked: bool = False
 
 
 class _Permanent(Exception):
@@ -51,20 +59,22 @@ class CannotUndo(Exception):
 
 
 class _Watch(TorchDispatchMode):
-    """Records which of `storages` operators write to, whether they draw random numbers, and whether they may raise
-    depending on tensor elements."""
+    """Records which of `storages` operators write to, whether they draw random numbers, whether they may raise
+    depending on tensor elements, and whether they do nothing else (`contained`)."""
 
     def __init__(self, storages: set[int]) -> None:
         super().__init__()
         self.storages = storages
         self.written: set[int] = set()
         self.draws = self.may_raise = self.resizes = False
+        self.contained = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         given = dict(zip((arg.name for arg in func._schema.arguments), args, strict=False)) | kwargs
         self.may_raise = self.may_raise or may_raise(func, args)
         result = func(*args, **kwargs)
+        self.contained = self.contained and _is_contained(func, result)
         if torch.Tag.nondeterministic_seeded in func.tags:
             if given.get("generator") is not None or _devices(result) - {"cpu"}:
                 raise _Permanent
@@ -85,18 +95,34 @@ class _Watch(TorchDispatchMode):
 
 
 def _devices(result: Any) -> set[str]:
-    tensors = result if isinstance(result, list | tuple) else [result]
-    return {each.device.type for each in tensors if isinstance(each, torch.Tensor)}
+    return {each.device.type for each in tree_leaves(result) if isinstance(each, torch.Tensor)}
 
 
-def undo_of(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
-    """What must be restored before the frame of a graph runs eagerly.
+def _is_contained(func: Any, result: Any) -> bool:
+    """Whether an operator, whatever the elements of its operands, does nothing but compute on the CPU, draw, or raise.
+
+    Operators of libraries may print or communicate. If elements determine sizes, a wrong one could exhaust memory,
+    except for the sizes that masks select. On other devices, an index out of range ends the process.
+    """
+    tags = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+    sized = func is not torch.ops.aten.index.Tensor and any(tag in func.tags for tag in tags)
+    return func.namespace in ("aten", "prims", "prim") and _devices(result) <= {"cpu"} and not sized
+
+
+def undo_of(gm: fx.GraphModule, fake_mode: Any, checked: bool) -> Undo | None:
+    """What must be restored before the frame of a graph runs eagerly. `checked`: as in Undo.
 
     None if the frame cannot run again, or if something would have to be restored but no operator may raise, so that the
-    copies would not pay off. Raises CannotUndo if the frame must not be compiled.
+    copies would not pay off; with `checked` also if they would be large, or if the operators must not run with data
+    that a check rejects. Raises CannotUndo if the frame must not be compiled.
     """
     if not all(map(_is_plain, gm.graph.nodes)):
         return None
+    dense = with_dense_attention(gm)
+    if any(isinstance(node.target, HigherOrderOperator) for node in dense.graph.nodes):
+        if checked:
+            return None  # a loop may not end with data that a check rejects
+        raise CannotUndo("what a control flow operator changes is not known")
     inputs = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
     fakes = [_as_recorded(x, fake_mode) if isinstance(x, torch.Tensor) else x for x in inputs]
     records = [x.grad_fn if isinstance(x, torch.Tensor) else None for x in fakes]
@@ -104,18 +130,29 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
     watch = _Watch(set(storages) - {0})
     try:
         with fake_mode, torch.set_grad_enabled(torch.is_grad_enabled()), python_kernels(fake_mode), watch:
-            with_dense_attention(gm)(*fakes)
+            dense(*fakes)
     except _Permanent:
         return None
     recorded = any(x.grad_fn is not was for x, was in zip(fakes, records) if isinstance(x, torch.Tensor))
+    if checked and not watch.contained:
+        return None
     if watch.resizes or recorded:
-        if watch.may_raise:
+        if watch.may_raise and not checked:
             raise CannotUndo("an input is changed in a way that cannot be undone if an operator raises")
         return None
     written = tuple(i for i, storage in enumerate(storages) if storage in watch.written)
-    if (written or watch.draws) and not (watch.may_raise and all(_is_copied(inputs[i]) for i in written)):
+    if (written or watch.draws) and not (checked or watch.may_raise):
         return None
-    return Undo(written, watch.draws)
+    if not all(_is_copied(inputs[i]) for i in written):
+        return None
+    if checked and sum(_bytes(inputs[i]) for i in written) > MAX_COPIED:
+        return None
+    return Undo(written, watch.draws, checked)
+
+
+def _bytes(value: torch.Tensor) -> int:
+    """The memory that the elements of a tensor take, with the sizes of the first call."""
+    return math.prod(map(hint, value.shape)) * value.element_size()
 
 
 def _as_recorded(x: torch.Tensor, fake_mode: Any) -> torch.Tensor:
@@ -142,34 +179,44 @@ def _is_plain(node: fx.Node) -> bool:
 
 
 def none_on_error(compiled: Callable[..., Any], name: str, undo: Undo) -> Callable[..., Any]:
-    """Wrap `compiled` to return None instead of raising; its changes are undone in that case."""
+    """Wrap `compiled` to return None instead of raising, or if its results are not valid; its changes are undone in
+    that case."""
 
     changes = bool(undo.written or undo.draws)
 
     def run(*args: Any) -> Any:
         before = _Before(args, undo) if changes else None
         try:
-            return compiled(*args)
+            results = compiled(*args)
+            if not undo.checked or bool(results[-1]):
+                return results
+            why = "a check failed"
         except CompileError:
             raise
         except Exception as error:  # the eager run raises it again, where the program handles it
             if before is not None and not before.restore():
                 raise
-            counters["eager_retries"] += 1
-            show(
-                "breaks", f"the graph of {name} raised {type(error).__name__}: {error}; the original frame runs eagerly"
-            )
-            return None
+            why = f"{type(error).__name__}: {error}"
+        else:
+            if before is not None and not before.restore():
+                raise InternalError(f"a check of the graph of {name} failed, and its writes cannot be undone")
+        counters["eager_retries"] += 1
+        show("breaks", f"the graph of {name} did not complete ({why}); the original frame runs eagerly")
+        return None
 
     return _C.run_disabled(run)
 
 
 class _Before:
-    """The state that a graph may change, saved before its call."""
+    """The state that a graph may change, saved before its call. Versions are restored, too: for a later backward, a
+    tensor is not changed."""
 
     def __init__(self, args: Sequence[Any], undo: Undo) -> None:
         with torch._C.DisableTorchFunction():
-            self.tensors = [(args[i], args[i].grad_fn, args[i].detach().clone()) for i in undo.written]
+            written = [args[i] for i in undo.written]
+            self.tensors = [(tensor, tensor.grad_fn, tensor.detach().clone()) for tensor in written]
+            self.counted = tuple(tensor for tensor in written if not tensor.is_inference())
+            self.versions = tuple(tensor._version for tensor in self.counted)
             self.state = torch.default_generator.get_state() if undo.draws else None
 
     def restore(self) -> bool:
@@ -179,6 +226,7 @@ class _Before:
                 return False
             for tensor, _, elements in self.tensors:
                 tensor.data.copy_(elements)
+            torch._C._autograd._unsafe_set_version_counter(self.counted, self.versions)
             if self.state is not None:
                 torch.default_generator.set_state(self.state)
         return True

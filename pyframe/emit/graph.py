@@ -33,6 +33,7 @@ from ..vars.numbers.unbacked import checked
 from ..vars.objects.originals import by_name, torchs_own
 from ..vars.protocol.base import Var
 from ..vars.protocol.class_reads import lookup
+from ..vars.protocol.const import ConstVar
 from ..vars.protocol.graph_object import GraphObjectVar
 from ..vars.torch_objects.process_settings import as_found
 from ..vars.torch_objects.tensor import TensorVar
@@ -89,6 +90,7 @@ class GraphBuilder:
         self.known = KnownTensors(tx, self.inputs, self.modes, self.history)
         self.values = GraphValues(tx, self.stack, self.inputs, self.numbers)
         self.errors_are_seen = False  # whether the program handles an operator's exception, see `emit.eager_retry`
+        self.required: Var | None = None  # a 0-d bool tensor, False if the results of the graph are not valid
 
     @property
     def graph(self) -> fx.Graph:
@@ -174,6 +176,16 @@ class GraphBuilder:
     def effect(self, target: Callable[..., Any], *args: Any) -> None:
         """Add a node for its side effect only, such as switching grad mode or a check."""
         self.call_for_effect(target, args, {})
+
+    def require(self, var: TensorVar, truth: bool) -> None:
+        """Trace on under the assumption that the tensor `var`, of one element, has this truth value. The frame runs
+        eagerly in calls in which it has not (`emit.eager_retry`)."""
+        holds: Var = self.call_method("reshape", [var, ConstVar(())], {})
+        if var.fake.dtype is not torch.bool:
+            holds = self.call(torch.ne, [holds, ConstVar(0)], {})
+        if not truth:
+            holds = self.call(torch.logical_not, [holds], {})
+        self.required = holds if self.required is None else self.call(torch.logical_and, [self.required, holds], {})
 
     def call_for_effect(self, target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> fx.Node:
         """Add `target(*args, **kwargs)` as a node, without running it while tracing."""

@@ -13,7 +13,7 @@ from .. import _C
 from ..core.expr import sources
 from ..core.guard import GuardSet
 from ..core.source import Source, is_drawn
-from ..errors import GraphBreak, SkipFrame
+from ..errors import GraphBreak, Restart, SkipFrame
 from ..vars.containers.iterator import NotRebuilt
 from ..vars.containers.sequence import TupleVar, is_plain
 from ..vars.protocol.base import NotRebuildable, Var
@@ -70,9 +70,13 @@ class OutputBuilder:
         except NotRebuildable as error:
             raise SkipFrame(str(error)) from error
         wanted = list(dry.wanted.values())
-        gm = tx.graph.finish(wanted)
+        required = [] if tx.graph.required is None else [tx.graph.required]
+        gm = tx.graph.finish([*wanted, *required])
         inputs = list(tx.graph.inputs.sources)
         undo = None if gm is None else self.eager_retries(gm)
+        if required and undo is None:
+            tx.graph.history.checks_branches = False
+            raise Restart()
         compiled = None if gm is None else tx.compile_graph(gm)
         if compiled is not None and undo is not None:
             compiled = none_on_error(compiled, tx.func.__qualname__, undo)
@@ -97,12 +101,14 @@ class OutputBuilder:
         return TraceResult(asm.finish(), tx.guards, known, compiled, output, breaks, gms)
 
     def eager_retries(self, gm: fx.GraphModule) -> Undo | None:
-        """If the frame runs again eagerly when the graph raises: what must be restored before. Otherwise None."""
+        """If the frame runs again eagerly when the graph raises or its results are not valid: what must be restored
+        before. Otherwise None."""
         graph = self.tx.graph
-        if not graph.errors_are_seen or self.tx.draws:
+        checks = graph.required is not None
+        if not (graph.errors_are_seen or checks) or self.tx.draws:
             return None
         try:
-            return undo_of(gm, graph.fake_mode)
+            return undo_of(gm, graph.fake_mode, checks)
         except CannotUndo as error:
             if self.tx.options.fullgraph:
                 return None

@@ -1,5 +1,9 @@
-"""Assertions on values that are known only at run time: they become a check in the graph that raises the program's
-AssertionError."""
+"""Branches on values that are known only at run time, one side of which raises.
+
+An assertion becomes a check in the graph that raises the program's AssertionError. For any other side that only raises,
+the graph returns whether the other side is taken; the frame runs eagerly if it is not, and the program raises its
+exception itself. Code before that exception, such as what forms its message, is thus not traced.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..bytecode.flow import FlowGraph
 from ..core.in_order import in_order
 from ..core.symbolic import surely_true
 from ..vars.numbers.symint import NumberVar, apply, is_unbacked
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 _READABLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64)
+_MAX_RAISING = 200  # instructions of a side of a branch that raises
 
 
 @in_order
@@ -40,7 +46,48 @@ def outcome(frame: Frame, var: Var, label: Any, jumps: bool, after: int | None =
         message = _message(frame, at)
         if message is not None and _checkable(frame, var):
             return _check(frame.tx, var, required, message)
+    if isinstance(var, TensorVar) and _may_be_required(frame.tx, var):
+        for at, required in ((frame.flow.place[label], not jumps), (after, jumps)):
+            if _only_raises(frame.flow, at):
+                frame.tx.graph.require(var, required)
+                return required
     return var.truth(frame.tx)
+
+
+def _may_be_required(tx: Trace, var: TensorVar) -> bool:
+    """Whether the graph may return the truth value of `var`, to be compared with the assumed one after it has run.
+
+    Nothing of the program may handle the exception: it is then unusual, and the frame seldom runs twice. On other
+    devices than the CPU, operators after the branch could fail in ways that end the process.
+    """
+    if not tx.graph.history.checks_branches or tx.graph.stack.is_nested or tx.draws or tx.error_is_observable:
+        return False
+    return _is_readable(tx, var) and var.fake.device.type == "cpu" and not tx.overrides.may_override([var])
+
+
+def _is_readable(tx: Trace, var: TensorVar) -> bool:
+    """Whether a tensor has one element, which is not known while tracing."""
+    one = isinstance(count := var.fake.numel(), int) and count == 1 and var.fake.dtype in _READABLE
+    return one and tx.graph.known.value_of(var) is None
+
+
+def _only_raises(flow: FlowGraph, start: int) -> bool:
+    """Whether the code at `start` ends with a `raise` whatever branches it takes, without a loop."""
+    seen: set[int] = set()
+    todo = [start]
+    while todo:
+        at = todo.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        op = flow.instrs[at].op
+        if op == "RAISE_VARARGS":
+            continue
+        following = [next_ for next_, _ in flow.normal_successors(at)]
+        if not following or min(following) <= at or len(seen) > _MAX_RAISING:
+            return False
+        todo += following
+    return True
 
 
 def _message(frame: Frame, at: int) -> tuple[Any, ...] | None:
@@ -60,8 +107,7 @@ def _checkable(frame: Frame, var: Var) -> bool:
     if not tx.graph_error_is_equivalent:
         return False
     if isinstance(var, TensorVar):
-        one = isinstance(count := var.fake.numel(), int) and count == 1 and var.fake.dtype in _READABLE
-        return one and tx.graph.numbers.makes_numbers and tx.graph.known.value_of(var) is None
+        return tx.graph.numbers.makes_numbers and _is_readable(tx, var)
     return is_unbacked(var)
 
 

@@ -40,13 +40,14 @@ def test_compiled_what_comes_before_is_done():
 @pytest.mark.parametrize("fn", programs.BREAKS, ids=lambda fn: fn.__name__)
 def test_breaks_where_the_graph_cannot_raise_it(fn):
     compare(fn)
-    assert counters["graph_breaks"]
+    retried = fn.__name__ in ("in_a_block", "words_of_data")  # the graph returns that the check failed
+    assert counters["eager_retries"] and not counters["graph_breaks"] if retried else counters["graph_breaks"]
 
 
-def test_breaks_after_an_effect():
+def test_the_frame_runs_eagerly_after_an_effect():
     fast = pyframe.compile(programs.after_an_effect, backend="eager")
     for values in CALLS:
         ours, plain = [], []
         assert outcome(fast, torch.tensor(values), ours) == outcome(programs.after_an_effect, torch.tensor(values), plain)
         assert ours == plain
-    assert counters["graph_breaks"]
+    assert counters["eager_retries"] and not counters["graph_breaks"]

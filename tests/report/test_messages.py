@@ -69,7 +69,10 @@ def test_our_versions_of_c_functions_are_not_the_users_code():
 
 def test_a_break_inside_torch_is_reported_at_the_users_line():
     def makes(x):
-        return torch.nn.utils.clip_grad_norm_([x], 1.0, error_if_nonfinite=True) + x  # makes
+        try:
+            return torch.nn.utils.clip_grad_norm_([x], 1.0, error_if_nonfinite=True) + x  # makes
+        except RuntimeError:  # as it is handled, the check of the norm is no part of the graph
+            return x
 
     x = torch.ones(2)
     x.grad = torch.ones(2)

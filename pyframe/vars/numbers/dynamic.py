@@ -31,6 +31,7 @@ from ...core.source import (
     Source,
     StrideSource,
 )
+from ...core.symbolic import hint
 from ...errors import UserError
 from ..tracer import Tracer
 from .symint import SYMBOLIC, NumberVar, assume, from_symbolic, tree_of
@@ -55,7 +56,8 @@ class Mark:
 class CaptureHistory:
     """Sizes and numbers seen by the captures of one code object, by source, and which of them varied.  `concrete`: the
     current capture uses no symbols.  `predicts_draws`: guards may predict the results of random draws.  `begun`: it
-    holds what a first call had, which the stance made run without a capture that stays."""
+    holds what a first call had, which the stance made run without a capture that stays.  `checks_branches`: a branch on
+    data may become a check of the graph, see `interp.asserts`."""
 
     numbers: dict[Source, Any] = field(default_factory=dict)
     sizes: dict[Source, tuple[int, ...]] = field(default_factory=dict)
@@ -63,6 +65,7 @@ class CaptureHistory:
     concrete: bool = False
     predicts_draws: bool = True
     begun: bool = False
+    checks_branches: bool = True
 
     def number_varies(self, source: Source, value: Any) -> bool:
         if self.numbers.setdefault(source, value) != value:
@@ -215,7 +218,7 @@ def _symbolic_instance(
     try:
         with tx.graph.fake_mode, torch.no_grad():
             fake = unflatten(parts, context, torch.Size(sizes), tuple(strides))
-            same = [int(n) == m for n, m in zip(map(_hint, (*fake.shape, *fake.stride())), _layout(value))]
+            same = [int(n) == m for n, m in zip(map(hint, (*fake.shape, *fake.stride())), _layout(value))]
     except (RuntimeError, TypeError, ValueError, AssertionError):  # raised by the subclass: use constant sizes
         return None
     return fake if all(same) and fake.dim() == value.dim() else None
@@ -223,10 +226,6 @@ def _symbolic_instance(
 
 def _layout(value: torch.Tensor) -> tuple[int, ...]:
     return (*value.shape, *value.stride())
-
-
-def _hint(number: Any) -> int:
-    return int(number.node.hint) if isinstance(number, torch.SymInt) else number  # type: ignore[arg-type, unused-ignore]
 
 
 def _symbolic_part(tx: Tracer, part: torch.Tensor, source: Source, outer: Outer) -> torch.Tensor | None:
