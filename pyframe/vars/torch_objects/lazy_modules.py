@@ -56,12 +56,14 @@ def _value(tx: Tracer, argument: Var, only_sizes: bool) -> Any:
 
 
 def _may_draw(graph: fx.Graph) -> bool:
-    """Whether an operation of the graph may draw random numbers."""
+    """Whether an operation of the graph may draw random numbers or set the state of a generator."""
     return any(node.op.startswith("call") and not _is_deterministic(node.target) for node in graph.nodes)
 
 
 def _is_deterministic(target: Any) -> bool:
     """Whether ATen has an operator of the name, and none of its overloads draws random numbers."""
+    if getattr(target, "in_order", False):  # `torch.manual_seed`, for one, whose name ATen has, too
+        return False
     packet = getattr(torch.ops.aten, target if isinstance(target, str) else getattr(target, "__name__", ""), None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):
         return False
