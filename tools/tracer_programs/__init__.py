@@ -1,0 +1,1 @@
+"""Small programs that are hard for a tracer, run eagerly, by pyframe and by torch.compile."""
