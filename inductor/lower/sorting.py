@@ -18,7 +18,9 @@ from .common import Reduce, derived, drop, stored
 from .registry import LoweringGraph, Unlowered, lowering
 from .scans import FLOATS, INTEGERS
 
-SORT_ROW = 4096  # the longest row that is sorted in registers
+# Length of the longest rows that are sorted in registers, by the size of an element in bytes. ATen, whose time grows
+# less with the length, is faster for longer ones.
+LONGEST_ROW = {1: 1024, 2: 1024, 4: 512, 8: 256}
 LEAST = {torch.bool: False} | {dtype: torch.iinfo(dtype).min for dtype in INTEGERS}  # at most every element
 Results = tuple[TensorValue, TensorValue]
 InSortedRow = Callable[[tuple[Index, ...]], Any]
@@ -29,7 +31,7 @@ def _refuse(x: TensorValue, dim: int) -> None:
     if x.device.type == "cpu" or x.dtype not in (*FLOATS, *INTEGERS, torch.bool):
         raise Unlowered
     length = x.size[dim] if x.size else 1
-    if type(length) is not int or not 0 < length <= SORT_ROW or 0 in map(hint, x.size):
+    if type(length) is not int or not 0 < length <= LONGEST_ROW[x.dtype.itemsize] or 0 in map(hint, x.size):
         raise Unlowered
 
 

@@ -137,13 +137,14 @@ def test_each_operator_that_is_computed_in_loops_is_known():
     """Those that are neither here nor calls of ATen nor views nor pointwise compute what they read as a whole."""
     lazy = unused._SHOW_ALL | unused._SHOW_PART | unused._SHOW_NONE | unused._FIRST_IN_PART | set(unused._CHOOSE)
     lazy |= unused._SPLIT | {torch.ops.aten.slice, torch.ops.aten.select, torch.ops.aten.as_strided}
-    whole = """_log_softmax _softmax all amax amin any argmax argmin mean native_group_norm native_layer_norm prod std
-        sum var var_mean""".split()
+    whole = """_log_softmax _softmax all amax amin any argmax argmin cummax cummin cumprod cumsum kthvalue logcumsumexp mean
+        median nanmedian native_group_norm native_layer_norm prod sort std sum topk var var_mean""".split()
     no_tensor = "arange empty eye full ones scalar_tensor zeros".split()
     # On the CPU these are calls of ATen; those that write to a copy compute all of it.
     on_gpu = "bmm convolution mm index_add index_copy index_fill index_put scatter scatter_add".split()
     extern = ["as_strided_scatter"]
-    for name in LOWERINGS.keys() - {*whole, *no_tensor, *on_gpu, *extern, "pyframe::random_bits"}:
+    attention = ["pyframe::flex_attention", "pyframe::flex_attention_backward"]  # whole, too
+    for name in LOWERINGS.keys() - {*whole, *no_tensor, *on_gpu, *extern, *attention, "pyframe::random_bits"}:
         packet = getattr(torch.ops.aten, name)
         for overload in (getattr(packet, each) for each in packet.overloads()):
             arguments = overload._schema.arguments

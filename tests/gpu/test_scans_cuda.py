@@ -28,6 +28,13 @@ def both(fn, x):
     return zip(*[list(r) if isinstance(r, tuple) else [r] for r in results])
 
 
+def rounding(name, x):
+    """How far two scans of float64 numbers `x` may be apart if they add in another order: each of n additions errs by at
+    most one unit of the sum of magnitudes. Factors and probabilities are about 1 or less."""
+    dim = 0 if "columns" in name else -1
+    return x.size(dim) * torch.finfo(x.dtype).eps * x.abs().sum(dim).max().clamp(min=1.0)
+
+
 @pytest.mark.parametrize("size", [(64, 1000), (7, 20000), (3000, 33), (5, 1)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("name", SCANS)
@@ -36,8 +43,11 @@ def test_scans(name, dtype, size):
     for eager, exact, got, again in both(SCANS[name], x):
         assert torch.equal(got, again) and got.stride() == eager.stride() and got.dtype == eager.dtype
         if got.is_floating_point():
-            unit = torch.finfo(dtype).eps * exact.abs().max()
-            assert (got - exact).abs().max() <= 3 * (eager - exact).abs().max() + 2 * unit
+            if dtype == torch.float64:  # the reference is eager's result, which errs as much as ours
+                allowed = rounding(name, x)
+            else:
+                allowed = 3 * (eager - exact).abs().max() + 2 * torch.finfo(dtype).eps * exact.abs().max()
+            assert (got - exact).abs().max() <= allowed
         else:
             assert torch.equal(got, eager)
 

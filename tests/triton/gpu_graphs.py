@@ -127,7 +127,7 @@ def writes_of_a_cache():
 def sorts():
     """Kernels that sort rows, choose the greatest elements and find medians."""
     programs = (
-        (lambda x: tuple(x.sort(-1)), torch.float32, 4096),
+        (lambda x: tuple(x.sort(-1)), torch.float32, 512),
         (lambda x: tuple(x.sort(0, descending=True)), torch.bfloat16, 30),
         (lambda x: tuple(x.softmax(-1).topk(3)), torch.float16, 100),
         (lambda x: x.nanmedian(-1)[0], torch.float64, 100),
