@@ -20,7 +20,7 @@ from .core.source import ConstSource
 from .emit.output import TraceResult
 from .interp.trace import Trace
 from .report.logs import disassembly
-from .vars.protocol.class_reads import class_reads
+from .vars.protocol.class_reads import class_reads, with_reads_of_bases
 from .vars.torch_objects import tensor_class
 
 
@@ -58,7 +58,7 @@ def _guard_classes(trace: Trace, with_graph: bool) -> None:
         writes = [trace.class_writes[base].attrs for base in cls.__mro__ if base in trace.class_writes]
         reads = tensor_class.all_reads(cls, [name for attrs in writes for name in attrs])
         trace.guards.add(Guard(ConstSource.of(cls, cls.__name__), "CLASS_FINDS", reads, None))
-    for cls, found in trace.class_reads.items():
+    for cls, found in with_reads_of_bases(trace.class_reads, trace.placeholder_objects).items():
         if cls in whole:
             found = {name: raw for name, raw in found.items() if not tensor_class.covers(cls, name)}
         if id(cls) not in trace.placeholder_objects and (found or cls not in whole):

@@ -47,6 +47,7 @@ from ..vars.objects.class_writes import WrittenClassVar
 from ..vars.objects.exceptions import ExceptionVar, as_exception
 from ..vars.objects.functions import BuiltinVar, CellVar, FunctionVar
 from ..vars.objects.instance_dict import FieldsVar
+from ..vars.objects.lookup import MISSING, class_source, lookup
 from ..vars.protocol.base import NotConstant, Raised, Var
 from ..vars.protocol.const import make
 from ..vars.protocol.opaque import OpaqueVar
@@ -210,6 +211,26 @@ class Trace:
             root = root.base
         return isinstance(root, ConstSource) and root.obj_id in self.placeholder_objects
 
+    def _inherited_source(self, source: Source) -> Source | None:
+        """The source of an attribute that a class created while tracing inherits from a class that existed before: the
+        same attribute of that class. None for what was itself created while tracing."""
+        if not isinstance(source, AttrSource):
+            return None
+        if not isinstance(source.parent, ConstSource):
+            parent = self._inherited_source(source.parent)
+            return None if parent is None else AttrSource(parent, source.attr)
+        owner = self.placeholder_objects[source.parent.obj_id][0]
+        if not isinstance(owner, type):
+            return None
+        raw = lookup(owner, source.attr)
+        for base in type.__dict__["__mro__"].__get__(owner):
+            if id(base) in self.placeholder_objects:
+                if source.attr in type.__dict__["__dict__"].__get__(base):
+                    return None
+            elif raw is not MISSING and lookup(base, source.attr) is raw:
+                return class_source(base, source.attr)
+        return None
+
     def existing(self, var: Var) -> Any:
         """The object of a Var: a constant, or the value read from its source."""
         if var.is_constant():
@@ -227,7 +248,7 @@ class Trace:
             if placeholder is not None:
                 return placeholder[1]
             if source is not None and self._is_of_placeholder(source):
-                source = None
+                source = self._inherited_source(source)
         known = self.memo.get(id(value)) if has_identity(value) else None
         if known is None:
             self.global_names.before_wrap(value)

@@ -11,7 +11,7 @@ import contextlib
 import threading
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...core.guard import ClassReads
@@ -92,6 +92,22 @@ def class_reads(tx: Tracer, cls: type, found: dict[str, Any]) -> ClassReads:
         else:
             entries += (name, 1, raw)
     return ClassReads(type(cls), _mro(cls), tuple(entries))
+
+
+def with_reads_of_bases(reads: dict[type, dict[str, Any]], created: Mapping[int, Any]) -> dict[type, dict[str, Any]]:
+    """`reads` and, for each attribute read of a class that the traced program created (`created` has their ids), what
+    its bases that existed before have for it, up to the class that defines it."""
+    result = {cls: dict(found) for cls, found in reads.items()}
+    for cls, found in reads.items():
+        if id(cls) not in created:
+            continue
+        for name in found:
+            for base in _mro(cls):
+                if id(base) not in created and not is_immutable(base):
+                    result.setdefault(base, {}).setdefault(name, _find(base, name))
+                if name in _table(base):
+                    break
+    return result
 
 
 def reads_attributes_itself(cls: type) -> bool:

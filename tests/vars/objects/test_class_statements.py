@@ -734,3 +734,59 @@ def test_copies_of_existing_properties_have_the_text_of_eager():
             return given.getter(documented).__doc__, given.setter(documented).__doc__
 
         assert pyframe.compile(fn, backend="eager")(given) == fn(given)
+
+
+def test_changes_through_attributes_that_a_new_class_inherits() -> None:
+    class Base:
+        names: list[str] = []
+        sizes: dict[str, int] = {}
+
+        def __init_subclass__(cls) -> None:
+            cls.names.append(cls.__name__)
+
+    def makes(x):
+        class A(Base):
+            pass
+
+        class B(A):
+            pass
+
+        B().sizes["b"] = len(B.names)
+        return x + 1, B.names, B.names is Base.names
+
+    compiled = pyframe.compile(makes, backend="eager", fullgraph=True)
+    _, names, same = compiled(torch.ones(2))
+    assert names is Base.names == ["A", "B"] and same and Base.sizes == {"b": 2}
+    compiled(torch.ones(2))
+    assert Base.names == ["A", "B", "A", "B"] and Base.sizes == {"b": 4}
+
+
+def test_what_a_new_class_inherits_is_guarded() -> None:
+    class Base:
+        sizes: list[int] = []
+
+        def scale(self):
+            return 2
+
+    class Between(Base):
+        pass
+
+    def makes(x):
+        class A(Between):
+            pass
+
+        return x * A().scale() + len(A.sizes)
+
+    compiled = pyframe.compile(makes, backend="eager", fullgraph=True)
+    x = torch.ones(2)
+    changes = (
+        lambda: None,
+        lambda: Base.sizes.append(1),
+        lambda: setattr(Base, "sizes", [1, 2, 3]),
+        lambda: setattr(Base, "scale", lambda self: 5),
+        lambda: setattr(Between, "scale", lambda self: 7),
+        lambda: setattr(Between, "sizes", []),
+    )
+    for change in changes:
+        change()
+        assert torch.equal(compiled(x), makes(x))
