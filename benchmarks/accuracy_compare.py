@@ -39,12 +39,20 @@ EAGER_WRONG = 100.0  # eager is reported where it is this many times as far off 
 
 @dataclass(frozen=True)
 class Job:
-    """A model by its name, on a device, in a dtype of `TOLERANCES`, in "train" or "infer" mode."""
+    """A model by its name, on a device, in a dtype of `TOLERANCES`, in "train" or "infer" mode.
+
+    It is called `calls` times; results of the first and the last call are compared. `accumulate`: gradients accumulate
+    over the calls, and those of floating-point inputs are compared, too; otherwise gradients are dropped before each
+    call, as a training loop does, and inputs require none. `reference`: the device on which the reference is computed,
+    if it can."""
 
     model: str
     device: str
     dtype: str
     mode: str
+    calls: int = CALLS
+    accumulate: bool = True
+    reference: str = "cpu"
 
     @property
     def key(self) -> str:
@@ -120,24 +128,28 @@ def prepared(job: Job, case: Case, keep_dropout: bool) -> Setting:
 def run(setting: Setting, call: Callable[..., Any]) -> tuple[Found, float]:
     """The values to compare, by name, and the seconds of the first call with its backward."""
     job, found = setting.job, Found()
-    leaves = job.train and not job.model.startswith(OWN_LEAVES)
+    leaves = job.train and job.accumulate and not job.model.startswith(OWN_LEAVES)
     inputs = {k: _leaf(v) for k, v in setting.inputs.items()} if leaves else setting.inputs
     seconds = 0.0
-    for k in range(CALLS):
+    for k in range(job.calls):
+        if not job.accumulate:
+            setting.model.zero_grad(set_to_none=True)
         torch.manual_seed(1)
         start = time.perf_counter()
         autocast = torch.autocast(job.device, torch.bfloat16) if setting.autocast else nullcontext()
         with torch.set_grad_enabled(job.train), autocast:
             out = call(**inputs)
         results = dict(flat(out, f"call {k}: output"))
-        found |= {name: v.detach().clone() if isinstance(v, torch.Tensor) else v for name, v in results.items()}
-        found |= {f"{name} as": _described(v) for name, v in results.items() if isinstance(v, torch.Tensor)}
+        compared = k in (0, job.calls - 1)
+        if compared:
+            found |= {name: v.detach().clone() if isinstance(v, torch.Tensor) else v for name, v in results.items()}
+            found |= {f"{name} as": _described(v) for name, v in results.items() if isinstance(v, torch.Tensor)}
         if job.train:
             _backward(out, results)
         if job.device == "cuda":
             torch.cuda.synchronize()
         seconds = seconds or time.perf_counter() - start
-        if job.train:
+        if job.train and compared:
             found |= _gradients(setting.model.named_parameters(), f"call {k}: gradient")
             found |= _gradients(inputs.items(), f"call {k}: gradient of input")
     found |= {f"buffer {name}": buffer.detach().clone() for name, buffer in setting.model.named_buffers()}
@@ -222,8 +234,20 @@ def run_job(job: Job, case: Case, system: str) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001  the model, not the compiler
         return {"status": "eager failed", "detail": f"{type(error).__name__}: {error}"}
     draws = _draws_on_gpu(job)
-    reference, note = _reference(job, case, draws, recorded=recorded if stochastic else None)
+    reference, note = reference_of(job, case, draws, recorded=recorded if stochastic else None)
     compiled, statistics = _compiled(setting.model, system)
+    found = judge(setting, case, compiled, want, reference, draws, stochastic)
+    notes = [each for each in (found.get("detail"), note) if each]
+    return {**found, **statistics(), "detail": "; ".join(notes), "eager_seconds": eager_seconds}
+
+
+def judge(
+    setting: Setting, case: Case, compiled: Callable[..., Any], want: Found, reference: Found | None,
+    draws: bool = False, stochastic: bool = False,
+) -> dict[str, Any]:
+    """The result of `compare` for a compiled model, and the seconds of its first call. `want`: eager's results;
+    `draws`: whether it draws numbers of the GPU's generator; `stochastic`: whether it does on purpose."""
+    job = setting.job
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         got, seconds = run(setting, compiled)
@@ -233,11 +257,9 @@ def run_job(job: Job, case: Case, system: str) -> dict[str, Any]:
         again, *nearby = _compiled_again(setting, case, compiled)
         found = compare(got, runs + _disturbed(job, case, draws), job.dtype, nearby, again)
     ours = [w for w in caught if "pyframe" in str(w.message) or "inductor" in w.filename]
-    messages = [str(w.message).splitlines()[0] for w in ours]
-    notes = [*([note] if note else []), *dict.fromkeys(messages)]
-    if notes:
-        found["detail"] = "; ".join([*([found["detail"]] if found.get("detail") else []), *notes])
-    return {**found, **statistics(), "first_seconds": seconds, "eager_seconds": eager_seconds}
+    messages = dict.fromkeys(str(w.message).splitlines()[0] for w in ours)
+    return {**found, "detail": "; ".join([*([found["detail"]] if found["detail"] else []), *messages]),
+            "first_seconds": seconds}  # fmt: skip
 
 
 def _draws_on_gpu(job: Job) -> bool:
@@ -252,16 +274,17 @@ def _draws_on_gpu(job: Job) -> bool:
 Change = Callable[[torch.nn.Module], None]
 
 
-def _reference(
-    job: Job, case: Case, draws: bool, change: Change | None = None, recorded: Recorded | None = None
+def reference_of(
+    job: Job, case: Case, draws: bool = False, change: Change | None = None, recorded: Recorded | None = None
 ) -> tuple[Found | None, str]:
     """The results in a wider dtype, or None and the reason why there are none. `recorded`: the numbers that eager drew
     for a model with dropout, which the reference uses.
 
-    The reference is computed on the CPU, so that an error in a GPU operator shows as an error of eager and is not taken
-    for the right result. It is computed on the GPU only if the CPU cannot, or would draw other random numbers."""
+    The reference is computed on the device `job.reference`, which is the CPU unless the caller says otherwise, so that
+    an error in a GPU operator shows as an error of eager and is not taken for the right result. It is computed on the
+    job's device only if the other cannot, or would draw other random numbers."""
     wide = torch.float64 if job.dtype == "float32" else torch.float32
-    devices = [job.device] if draws else ["cpu", *[job.device] * (job.device != "cpu")]
+    devices = [job.device] if draws else list(dict.fromkeys([job.reference, job.device]))
     for device in devices:
         torch.set_default_dtype(torch.float32)
         setting = prepared(replace(job, device=device), case, recorded is not None)
@@ -289,7 +312,7 @@ def _disturbed(job: Job, case: Case, draws: bool) -> list[tuple[Found, Found | N
         change = functools.partial(_disturb, seed=seed)
         setting = prepared(job, case, False)
         change(setting.model)
-        found.append((run(setting, setting.model)[0], _reference(job, case, draws, change)[0]))
+        found.append((run(setting, setting.model)[0], reference_of(job, case, draws, change)[0]))
     return found
 
 
@@ -459,7 +482,8 @@ def _without_fillers(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
     """The elements except large constants that are correct, such as the -1e9 of a mask, beside which errors of the
     other elements would not count. None if there are no such constants."""
-    ours, eager, exact = ours.cpu(), eager.cpu(), exact.cpu()
+    if exact.device != ours.device:
+        ours, eager, exact = ours.cpu(), eager.cpu(), exact.cpu()
     equal = ours == exact.to(ours.dtype)
     if not bool(equal.any()):
         return None

@@ -1,7 +1,8 @@
 """Measures tensors and differences of tensors: root mean square and largest magnitude of the finite elements.
 
 Also measures how errors are distributed: correlated with the tensor, which rounding errors are not, or in single
-elements. Tensors are processed in pieces, so that a hundred million numbers need no whole copy in float64."""
+elements. Tensors are processed in pieces, so that a hundred million numbers need no whole copy in float64. A tensor on
+the GPU that is compared with one on the CPU is moved there."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-PIECE = 1 << 20  # elements
+PIECE = {"cpu": 1 << 20, "cuda": 1 << 26}  # elements
 TRIMMED = 1000  # the largest one in so many errors is excluded from `Outlier.rest`
 
 
@@ -28,7 +29,7 @@ def size(value: torch.Tensor) -> Size:
 def difference(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> Size:
     """The size of `a - b`. Infinities count as the largest number of `dtype`, because rounding decides which numbers
     near it overflow; where both are the same infinity, as in masked elements, nothing is measured."""
-    pairs = zip(_pieces(a), _pieces(b), strict=True)
+    pairs = _pairs(a, b)
     if a.is_complex() or b.is_complex():
         return _size(x.to(torch.complex128) - y.to(torch.complex128) for x, y in pairs)
     most = torch.finfo(dtype).max
@@ -40,7 +41,14 @@ def _saturated_difference(x: torch.Tensor, y: torch.Tensor, most: float) -> torc
 
 
 def _pieces(value: torch.Tensor) -> Iterator[torch.Tensor]:
-    yield from value.detach().reshape(-1).to("cpu").split(PIECE)
+    yield from value.detach().reshape(-1).split(PIECE[value.device.type])
+
+
+def _pairs(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The pieces of two tensors, on the CPU if one of them is there."""
+    if a.device != b.device:
+        a, b = a.cpu(), b.cpu()
+    yield from zip(_pieces(a), _pieces(b), strict=True)
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
@@ -64,7 +72,7 @@ def bias(a: torch.Tensor, b: torch.Tensor) -> float:
     """The part of the error `a - b` that is a multiple of `b`, as root mean square: what a wrong factor makes."""
     along = squares = 0.0
     count = 0
-    for x, y in zip(_pieces(a), _pieces(b), strict=True):
+    for x, y in _pairs(a, b):
         x, y = x.double(), y.double()
         finite = x.isfinite() & y.isfinite()
         x, y = x[finite], y[finite]
@@ -85,9 +93,9 @@ class Outlier(NamedTuple):
 def outlier(a: torch.Tensor, b: torch.Tensor, part: float) -> Outlier:
     peak = squares = 0.0
     count = 0
-    largest = torch.zeros(1, dtype=torch.float64)
+    largest = torch.zeros(1, dtype=torch.float64, device=a.device if a.device == b.device else "cpu")
     most = max(1, a.numel() // TRIMMED)
-    for x, y in zip(_pieces(a), _pieces(b), strict=True):
+    for x, y in _pairs(a, b):
         x, y = x.double(), y.double()
         error = (x - y).abs()
         finite = error.isfinite()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import platform
 import statistics
 import sys
@@ -42,6 +43,32 @@ def in_mode(name: str, mode: str) -> str:
 def systems(fn: Any, args: Sequence[Any], theirs: Any, ours: Any) -> dict[str, Callable[[], Any]]:
     """The functions that are timed, interleaved, by name of the system."""
     return {"eager": lambda: fn(*args), "torch.compile": lambda: theirs(*args), "pyframe": lambda: ours(*args)}
+
+
+def compiled_by(system: str, model: torch.nn.Module, mode: str) -> Callable[..., Any]:
+    """The model under eager, torch.compile or pyframe, in one of torch.compile's modes."""
+    if system == "eager":
+        return model
+    if system == "torch.compile":
+        return torch.compile(model, mode=mode)
+    import pyframe  # here, so that a process that does not use it does not import it
+
+    return pyframe.compile(model, mode=mode)
+
+
+def with_idle_gpu(fn: Callable[[], Any], calls: int) -> Callable[[], None]:
+    """Makes `calls` calls of `fn` and waits until the GPU has completed them."""
+
+    def run() -> None:
+        for _ in range(calls):
+            fn()
+        torch.cuda.synchronize()
+
+    return run
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def gpu_interleaved(variants: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
@@ -108,16 +135,37 @@ def machine() -> dict[str, Any]:
     return facts
 
 
-def report(name: str, rows: Sequence[Mapping[str, Any]], **extra: Any) -> None:
-    """Prints the table and the JSON, and writes both under ``benchmarks/results/``."""
-    data = {
+def write_results(
+    name: str, rows: Sequence[Mapping[str, Any]], folder: Path, facts: Mapping[str, Any], **extra: Any
+) -> str:
+    """Writes the JSON and the table of a benchmark to a folder; returns what the text file holds. `facts`: about the
+    machine; `extra`: more entries of the JSON, of which a list of lines `summary` stands above the table."""
+    data = described(name, rows, facts, **extra)
+    lines = [f"{data['command']}  ({data['date']}, {data['machine']})", "", *extra.get("summary", []), "", table(rows)]
+    text = "\n".join(lines) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, content in ((folder / f"{name}.json", json.dumps(data, indent=1) + "\n"), (folder / f"{name}.txt", text)):
+        part = path.with_suffix(".part")
+        part.write_text(content)
+        part.replace(path)
+    return text
+
+
+def described(name: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], **extra: Any) -> dict[str, Any]:
+    """What the JSON of a benchmark holds."""
+    return {
         "benchmark": name,
         "command": "python -m " + " ".join(["benchmarks." + Path(sys.argv[0]).stem, *sys.argv[1:]]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "machine": machine(),
+        "machine": dict(facts),
         **extra,
         "rows": list(rows),
     }
+
+
+def report(name: str, rows: Sequence[Mapping[str, Any]], **extra: Any) -> None:
+    """Prints the table and the JSON, and writes both under ``benchmarks/results/``."""
+    data = described(name, rows, machine(), **extra)
     text = table(rows)
     print(text)
     print(json.dumps(data))

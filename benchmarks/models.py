@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ import torch
 
 import pyframe
 
-from .harness import MODES, host_interleaved, in_mode, interleaved, report, systems
+from .harness import MODES, geometric_mean, host_interleaved, in_mode, interleaved, report, systems, with_idle_gpu
 from .programs import DEMO, mean_error, relative_error
 from .programs_gpu import GPU, on
 
@@ -51,17 +50,6 @@ def row(name: str, make: Any, rounds: int) -> dict[str, Any]:
         "torch.compile / pyframe": t["torch.compile"] / t["pyframe"],
         "relative error": error,
     }
-
-
-def with_idle_gpu(fn: Callable[[], Any], calls: int) -> Callable[[], None]:
-    """Makes `calls` calls of `fn` and waits until the GPU has completed them."""
-
-    def run() -> None:
-        for _ in range(calls):
-            fn()
-        torch.cuda.synchronize()
-
-    return run
 
 
 def exact(model: torch.nn.Module, args: Sequence[torch.Tensor]) -> Any:
@@ -118,7 +106,7 @@ def gpu_suite(options: argparse.Namespace) -> None:
     names = [name for name in GPU if options.only.lower() in name.lower()]
     rows = [gpu_row(name, GPU[name], options.rounds, options.calls, options.mode) for name in names]
     ratios = [r["torch.compile / pyframe"] for r in rows]
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    mean = geometric_mean(ratios)
     report(in_mode("models_gpu", options.mode), rows, geomean_over_torch_compile=mean, calls=options.calls)
     print(f"geometric mean over torch.compile: {mean:.2f}")
 

@@ -29,10 +29,13 @@ class _Empty(type):
 
 
 class _Placeholders(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Modules `torchvision.*` whose every attribute is an empty class."""
+    """Makes modules of the given packages; every attribute of them is an empty class."""
+
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        self.packages = packages
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if name.partition(".")[0] != "torchvision":
+        if name.partition(".")[0] not in self.packages:
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
@@ -49,19 +52,17 @@ class _Placeholders(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 @contextlib.contextmanager
-def _torchvision() -> Iterator[None]:
+def _image_packages() -> Iterator[None]:
     """timm imports torchvision for image transforms, which no model here uses; placeholders replace it if it is
     missing."""
-    if importlib.util.find_spec("torchvision") is not None:
-        yield
-        return
-    finder = _Placeholders()
+    missing = tuple(name for name in ("torchvision",) if importlib.util.find_spec(name) is None)
+    finder = _Placeholders(missing)
     sys.meta_path.append(finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
-        for name in [n for n in sys.modules if n.partition(".")[0] == "torchvision"]:
+        for name in [n for n in sys.modules if n.partition(".")[0] in missing]:
             del sys.modules[name]
 
 
@@ -79,10 +80,11 @@ def make_bert(batch: int = 8, time: int = 512, **config: int) -> ModelAndInputs:
     return model, (torch.randint(0, model.config.vocab_size, (batch, time)),)
 
 
-def make_timm(name: str, batch: int = 32, side: int = 224) -> ModelAndInputs:
-    with _torchvision():
+def make_timm(name: str, batch: int = 32, side: int = 224, **config: Any) -> ModelAndInputs:
+    """A model of timm with random weights. `config`: arguments of its constructor."""
+    with _image_packages():
         import timm
-    model = timm.create_model(name)
+    model = timm.create_model(name, **config)
     settle(model, torch.randn(8, 3, side, side))
     return model, (torch.randn(batch, 3, side, side),)
 
@@ -94,6 +96,8 @@ def settle(model: nn.Module, x: torch.Tensor) -> None:
         norm.momentum = 1.0
         nn.init.uniform_(norm.weight, 0.5, 1.5)
         nn.init.normal_(norm.bias, 0, 0.1)
+    if not norms:
+        return
     with torch.no_grad():
         model.train()(x)
 

@@ -33,6 +33,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from .harness import compiled_by, in_mode, interleaved, report, table
 from .programs import make_bert, make_gpt, tensors
 
 SYSTEMS = ("eager", "torch.compile", "pyframe")
@@ -98,7 +99,7 @@ def prepare(name: str, setting: Setting) -> tuple[torch.nn.Module, tuple[Any, ..
 
 def stepper(model: torch.nn.Module, args: tuple[Any, ...], setting: Setting, system: str) -> Callable[[], torch.Tensor]:
     """One step under a system, as a function that returns the loss."""
-    call = wrapped(system, model, setting)
+    call = compiled_by(system, model, setting.mode)
     loss_of = call if setting.large else SmallLoss(call)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=setting.large or None)
 
@@ -137,12 +138,12 @@ def check_gradients(name: str, systems: tuple[str, ...], setting: Setting) -> di
         loss_of(*(x.to(wide) if x.is_floating_point() else x for x in args)).backward()
     exact = {n: None if p.grad is None else p.grad.double() for n, p in exact_model.named_parameters()}
     del exact_model
-    eager = gradients(model, args, setting, wrapped("eager", model, setting))
+    eager = gradients(model, args, setting, model)
     largest = max(float(x.square().mean().sqrt()) for x in exact.values() if x is not None)
     found = {}
     for system in systems:
         twin = copy.deepcopy(model)
-        call = wrapped(system, twin, setting)
+        call = compiled_by(system, twin, setting.mode)
         for _ in range(1 if setting.mode == "default" else CHECKED_STEP):
             got = gradients(twin, args, setting, call)
         found[system] = max(_over_eager(got[key], eager[key], want, largest, setting) for key, want in exact.items())
@@ -161,17 +162,6 @@ def _over_eager(
     scale = max(float(want.square().mean().sqrt()), SMALLEST_PART * largest)
     error, own = (float((x.double() - want).square().mean().sqrt()) / scale for x in (mine, theirs))
     return error / max(own, GRADIENT_TOLERANCE[setting.large]) if error == error else float("inf")
-
-
-def wrapped(system: str, model: torch.nn.Module, setting: Setting) -> Callable[..., Any]:
-    """The model under one of the systems."""
-    if system == "eager":
-        return model
-    if system == "torch.compile":
-        return torch.compile(model, mode=setting.mode)
-    import pyframe
-
-    return pyframe.compile(model, mode=setting.mode)
 
 
 def child(name: str, system: str, setting: Setting) -> None:
@@ -224,8 +214,6 @@ def measured(name: str, system: str, setting: Setting) -> dict[str, Any]:
 
 def step_times(name: str, setting: Setting, rounds: int, calls: int) -> tuple[dict[str, float], dict[str, float]]:
     """The median seconds of a step of each system, and the seconds of its first step with a filled cache."""
-    from .harness import interleaved
-
     made, args = prepare(name, setting)
     steps: dict[str, Callable[[], Any]] = {}
     first: dict[str, float] = {}
@@ -301,8 +289,6 @@ def main() -> None:
         for name, system in itertools.product(names, SYSTEMS):
             profile(name, system, setting)
         return
-    from .harness import in_mode, report, table
-
     rows = []
     for name in names:
         rows.append(row(name, setting, options.rounds))
