@@ -4,6 +4,8 @@ def has_cuda_products() -> bool: ...
 
 class Plan:
     n_inputs: int
+    n_steps: int
+    labels: tuple[str, ...] | None
     n_buffers: int
     arena_bytes: int
     def __new__(

@@ -17,7 +17,7 @@ from .compile_report import CompileReport
 from .cudagraphs.automatic import recorded_if_host_bound
 from .cudagraphs.recorder import recorded
 from .eager.operator_errors import run_with_aten
-from .fx_utils.places import label_of
+from .fx_utils.places import label_of, places_in
 from .log.stages import count
 from .process.compile_lock import without_lock
 from .runtime.cpp_build import Vanished, build_all, kernel_addresses
@@ -70,7 +70,8 @@ def make_callable(
     recorded if the host slows them down."""
     attributes = tuple(value for _, value in attributes_of(gm))
     plan = make_plan(
-        spec, addresses, attributes, artifact.form or "list", fallback=run_with_aten(gm), label=label_of(gm)
+        spec, addresses, attributes, artifact.form or "list", fallback=run_with_aten(gm), label=label_of(gm),
+        places=places_in(gm),
     )
     if report is not None:
         plan = recorded(plan, spec, addresses, attributes, artifact.form or "list", report.not_recorded.append)
@@ -84,12 +85,13 @@ def make_callable(
 
 
 def make_half(
-    spec: PlanSpec, addresses: list[Any], label: str | None = None, report: CompileReport | None = None
+    spec: PlanSpec, addresses: list[Any], label: str | None = None, report: CompileReport | None = None,
+    places: Callable[[Sequence[int]], str] | None = None,
 ) -> Callable[..., Any]:
     """The plan of a forward or a backward. Inputs that are not aligned as the kernels expect are copied first.
-    `report`: as for `make_callable`."""
+    `report`: as for `make_callable`; `label` and `places`: as for `make_plan`."""
     otherwise = AlignedRetry(spec)
-    otherwise.plan = make_plan(spec, addresses, form="list", fallback=otherwise, label=label)
+    otherwise.plan = make_plan(spec, addresses, form="list", fallback=otherwise, label=label, places=places)
     if report is None:
         return otherwise.plan
     return recorded(otherwise.plan, spec, addresses, (), "list", report.not_recorded.append)

@@ -37,7 +37,7 @@ from .dynamic.dispatch import SPECIAL, DynamicShapeDispatcher, is_symbolic, symb
 from .dynamic.template import Template, spec_at, training_spec_at
 from .errors import PASSED
 from .fallback import check_expected, fall_back
-from .fx_utils.places import label_of, reason_of
+from .fx_utils.places import label_of, places_in, reason_of
 from .generate import generate, generate_half, generate_sizes, generate_training, trace_training
 from .graph_split import cut_after, cut_at_writes, needs_split, split_graph
 from .log.stages import show
@@ -303,8 +303,10 @@ def _compile_training(
     artifact = _training_artifact(captured, inputs, options, report)
     halves = artifact.forward, artifact.backward
     built = zip(halves, _half_labels(gm), strict=True)
-    recording = _recording(options, report)
-    forward, backward = (make_half(half.spec, build(half, report), label, recording) for half, label in built)
+    recording, places = _recording(options, report), places_in(gm)
+    forward, backward = (
+        make_half(half.spec, build(half, report), label, recording, places) for half, label in built
+    )
     in_pieces = functools.partial(cut_after, gm, compile_piece)
     pruned = _pruned(captured, inputs, artifact.spec, options)
     return wrap(captured, artifact.spec, forward, backward, in_pieces, pruned)
@@ -361,12 +363,12 @@ def _train_sizes(
     captured = Captured.of(gm, inputs)
     artifact = _training_artifact(captured, inputs, options, report, sized)
     kernels = [build(half, report) for half in (artifact.forward, artifact.backward)]
-    labels, recording = _half_labels(gm), _recording(options, report)
+    labels, recording, places = _half_labels(gm), _recording(options, report), places_in(gm)
     in_pieces = functools.partial(cut_after, gm, compile_piece)
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
         specs = (spec_at(half.spec, values) for half in (artifact.forward, artifact.backward))
-        forward, backward = map(make_half, specs, kernels, labels, (recording, recording))
+        forward, backward = map(make_half, specs, kernels, labels, (recording, recording), (places, places))
         return wrap(captured, training_spec_at(artifact.spec, values), forward, backward, in_pieces)
 
     return Template(program_of(artifact), make)

@@ -3,6 +3,7 @@ finally an artifact, which holds a plan and the source of its kernels."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -50,7 +51,9 @@ def generate(
     with report.phase("passes"):
         seeded(aten.graph)
         graph = run_passes(aten.graph, aten.shared)
-    artifact = generate_aten(graph, aten.shared, aten.structure, report, options, aten.views, aten.uncounted)
+    artifact = generate_aten(
+        graph, aten.shared, aten.structure, report, options, aten.views, aten.uncounted, captured=gm.graph
+    )
     return replace(artifact, related=aten.related)
 
 
@@ -65,7 +68,9 @@ def generate_sizes(
             seeded(aten.graph)
             graph = run_passes(aten.graph, aten.shared)
             sized.substitute(graph)
-    artifact = generate_aten(graph, aten.shared, aten.structure, report, options, aten.views, aten.uncounted)
+    artifact = generate_aten(
+        graph, aten.shared, aten.structure, report, options, aten.views, aten.uncounted, captured=gm.graph
+    )
     return replace(artifact, program=sized.symbols.program(), related=aten.related)
 
 
@@ -75,11 +80,12 @@ def generate_training(
 ) -> TrainingArtifact:
     """The artifact of a graph and its gradients. `sized`: the symbols of its sizes; None for the sizes of `inputs`."""
     joint, halves, spec = trace_training(gm, inputs, report, sized)
-    forward = generate_half(halves.forward, report, sized, uncounted=joint.uncounted, options=options)
+    half = functools.partial(generate_half, report=report, sized=sized, options=options, captured=gm.graph)
+    forward = half(halves.forward, uncounted=joint.uncounted)
     pool, processes = ThreadPoolExecutor(1), Processes()
     try:  # the forward's kernels are built while the backward's code is generated
         building = pool.submit(build_kernels, forward, processes)
-        backward = generate_half(halves.backward, report, sized, release=True, options=options)
+        backward = half(halves.backward, release=True)
         with report.phase("build"):
             without_lock(lambda: (build_kernels(backward), building.result()))
     except BaseException:  # leave no process running, even after Ctrl-C
@@ -109,23 +115,23 @@ def trace_training(
 
 def generate_half(
     half: fx.GraphModule, report: CompileReport, sized: Sized | None, release: bool = False,
-    uncounted: tuple[int, ...] = (), options: CompileOptions = DEFAULT,
+    uncounted: tuple[int, ...] = (), options: CompileOptions = DEFAULT, captured: fx.Graph | None = None,
 ) -> Artifact:
     """The artifact of the forward or the backward, which returns a list. `release`: as in `codegen`, for the backward.
-    `uncounted`: as in PlanSpec."""
+    `uncounted`: as in PlanSpec. `captured`: as in `codegen`."""
     with stub_torch_compiler, report.phase("passes"):
         biases_apart(half)
         shared = separate_results(half)
         if sized is not None:
             sized.substitute(half)
     _, structure = pytree.tree_flatten([0] * len(results_of(half.graph)))
-    return generate_aten(half, shared, structure, report, options, (), uncounted, release=release, training=True)
+    return generate_aten(half, shared, structure, report, options, (), uncounted, release, True, captured)
 
 
 def generate_aten(
     aten: fx.GraphModule, shared: Sequence[int | None], structure: pytree.TreeSpec, report: CompileReport,
     options: CompileOptions = DEFAULT, views: Sequence[bool] = (), uncounted: tuple[int, ...] = (),
-    release: bool = False, training: bool = False,
+    release: bool = False, training: bool = False, captured: fx.Graph | None = None,
 ) -> Artifact:
     """Lower, schedule and generate code. `views`: which results autograd has to know as views of inputs; empty: none.
     `uncounted`: as in PlanSpec."""
@@ -142,7 +148,7 @@ def generate_aten(
             groups = tuned(groups, graph)
     show("schedule", print_schedule, groups)
     with report.phase("codegen"):
-        source, spec = codegen(groups, graph, release, training)
+        source, spec = codegen(groups, graph, release, training, captured)
     spec = replace(spec, uncounted=uncounted)
     form = _form(structure)
     sources = source.texts() if isinstance(source, Source) else (*source.kernels, *source.host.texts())

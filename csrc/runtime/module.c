@@ -111,25 +111,22 @@ plan_dealloc(plan_object *plan)
 
 static PyMemberDef plan_members[] = {
     {"n_inputs", T_PYSSIZET, offsetof(plan_object, n_inputs), READONLY, "inputs and fixed tensors together"},
+    {"n_steps", T_PYSSIZET, offsetof(plan_object, n_steps), READONLY, "steps of one call"},
     {"n_buffers", T_PYSSIZET, offsetof(plan_object, n_buffers), READONLY, "buffers of one call"},
     {"arena_bytes", T_LONGLONG, offsetof(plan_object, arena_bytes), READONLY, "scratch memory of one call"},
+    {"labels", T_OBJECT, offsetof(plan_object, labels), READONLY, "the names given to `label`, or None"},
     {NULL},
 };
 
-PyDoc_STRVAR(plan_label_doc, "label(names): a tuple of the names that profiles show for the graph and for each kernel, "
-             "in the order of `kernels`.");
+PyDoc_STRVAR(plan_label_doc, "label(names): a tuple of the names that profiles show for the graph and for each of "
+             "`steps`; those of steps that call no kernel are not used.");
 
 static PyObject *
 plan_label(PyObject *self, PyObject *names)
 {
     plan_object *plan = (plan_object *)self;
-    Py_ssize_t kernels = 0;
-    for (Py_ssize_t i = 0; i < plan->n_steps; i++) {
-        const step *s = &plan->steps[i];
-        kernels = s->kind == STEP_KERNEL && s->buf >= kernels ? s->buf + 1 : kernels;
-    }
-    if (plan->labels != NULL || !PyTuple_CheckExact(names) || PyTuple_GET_SIZE(names) < 1 + kernels) {
-        PyErr_SetString(PyExc_ValueError, "a plan is labelled once, by the names of the graph and of each kernel");
+    if (plan->labels != NULL || !PyTuple_CheckExact(names) || PyTuple_GET_SIZE(names) != 1 + plan->n_steps) {
+        PyErr_SetString(PyExc_ValueError, "a plan is labelled once, by the names of the graph and of each step");
         return NULL;
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {

@@ -96,7 +96,7 @@ typedef struct plan_object {
     Py_ssize_t n_aligned;
     PyObject *fallback;  /* called in place of the plan where inputs overlap or are not aligned as they must; or NULL */
     PyObject *written;   /* called with a tuple of the mutated inputs after a run */
-    PyObject *labels;    /* what profiles show: a tuple of the names of the graph and of each kernel; or NULL */
+    PyObject *labels;    /* what profiles show: a tuple of the names of the graph and of each step; or NULL */
     PyObject *fixed;     /* tuple: bound attributes and constants, read again on every call */
     step *steps;
     output *outputs;

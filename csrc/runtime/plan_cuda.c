@@ -2,6 +2,7 @@
  * stream, scratch memory comes from torch's allocator and goes back to that stream's pool when the call returns, and an
  * index out of bounds is reported by a later call. */
 #include "plan_run.h"
+#include "profile.h"
 
 enum { MAX_PARAMS = 4096, MAX_BLOCK = 1024, TRITON_SCRATCH_PARAMS = 2, UINT8_CODE = 0 };
 
@@ -210,9 +211,11 @@ plan_cuda_launches(run *r, Py_ssize_t first)
     const plan_object *plan = r->plan;
     int32_t status = 0;
     Py_ssize_t i = first;
+    Py_ssize_t end = r->labels == NULL ? plan->n_steps : first + 1; /* in a profile each launch has a range */
+    PyObject *range = plan_enter_step(r, &plan->steps[first]);
     /* A launch waits while the stream's queue is full, and what the queue waits for may want the interpreter. */
     Py_BEGIN_ALLOW_THREADS
-    for (; status == 0 && i < plan->n_steps && is_plain(r, &plan->steps[i]); i++) {
+    for (; status == 0 && i < end && is_plain(r, &plan->steps[i]); i++) {
         const step *s = &plan->steps[i];
         if (s->kind == STEP_LAUNCH) {
             status = launch_kernel(r, s);
@@ -221,6 +224,7 @@ plan_cuda_launches(run *r, Py_ssize_t first)
         }
     }
     Py_END_ALLOW_THREADS
+    profile_leave(range);
     if (status != 0) {
         char what[256];
         PyOS_snprintf(what, sizeof what, "cannot launch the kernel %.200s", plan->steps[i - 1].launch->name);

@@ -44,6 +44,9 @@ int plan_report_writes(run *r);
 /* plan_steps.c: all steps in order. 0, or -1 with an exception set. */
 int plan_run_steps(run *r);
 
+/* plan_steps.c: begin the profiler's range of a step that calls a kernel, for profile_leave; NULL if nothing records. */
+PyObject *plan_enter_step(const run *r, const step *s);
+
 /* plan_results.c: a new reference; NULL with an exception set. */
 PyObject *plan_collect(run *r);
 

@@ -32,6 +32,12 @@ take_arena(run *r, const step *s)
     return 0;
 }
 
+PyObject *
+plan_enter_step(const run *r, const step *s)
+{
+    return r->labels == NULL ? NULL : profile_enter(PyTuple_GET_ITEM(r->labels, 1 + (s - r->plan->steps)));
+}
+
 static int
 run_kernel(run *r, const step *s)
 {
@@ -43,7 +49,7 @@ run_kernel(run *r, const step *s)
     for (Py_ssize_t i = 0; i < s->n_bufs; i++) {
         bufs[i] = r->buffers[s->bufs[i]].data;
     }
-    PyObject *range = r->labels == NULL ? NULL : profile_enter(PyTuple_GET_ITEM(r->labels, 1 + s->buf));
+    PyObject *range = plan_enter_step(r, s);
     if (s->release_gil) {
         Py_BEGIN_ALLOW_THREADS
         s->kernel(bufs, s->ints);

@@ -1,6 +1,7 @@
 /* Replay: a callable in the place of a plan. A call for which a recording fits replays it, all from here; any other call
  * goes to `otherwise`, the Recorder in inductor/cudagraphs/recorder.py, which can do all of this as well and says why. */
 #include "replay.h"
+#include "profile.h"
 #include "cuda_driver.h"
 
 #include <string.h>
@@ -267,6 +268,8 @@ run_graph(const attempt *a)
     if (name == NULL && (name = PyUnicode_InternFromString("replay")) == NULL) {
         return NULL;
     }
+    PyObject *labels = a->replay->target->labels;
+    PyObject *range = labels != NULL && profile_is_on() ? profile_enter(PyTuple_GET_ITEM(labels, 0)) : NULL;
     bool grad = plan_api.grad_enabled();
     if (grad) {
         plan_api.set_grad(false);
@@ -280,7 +283,9 @@ run_graph(const attempt *a)
     if (grad) {
         plan_api.set_grad(true);
     }
-    return failed ? NULL : make_results(a);
+    PyObject *results = failed ? NULL : make_results(a);
+    profile_leave(range);
+    return results;
 }
 
 /* With the device's lock held. NULL without an exception if the call is not for us. */

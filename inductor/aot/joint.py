@@ -276,12 +276,13 @@ class _TrainingRun(GraphRun):
             if changed or any(map(torch._functionalize_was_storage_changed, self.primals)):
                 self.recorded.append(n.name)
         line: str | None = n.meta.get("stack_trace")
+        modules: dict[str, Any] | None = n.meta.get("nn_module_stack")
         stack = [x.grad_fn for x in tensors_in(result)] if line else []
         while stack:
             step = stack.pop()
             if step is not None and line is not None and step not in self.seen:
                 self.seen.add(step)
-                step.register_prehook(lambda _, line=line: torch.fx.traceback.set_stack_trace([line]))
+                step.register_prehook(lambda _, line=line: _set_origin(line, modules))
                 stack.extend(source for source, _ in step.next_functions)
         return result
 
@@ -411,3 +412,12 @@ def _tangent(x: torch.Tensor) -> torch.Tensor:
     if dense(x.shape, x.stride()):
         return torch.empty_strided(size, stride, dtype=x.dtype, device=x.device)
     return torch.empty(size, dtype=x.dtype, device=x.device)
+
+
+def _set_origin(line: str, modules: dict[str, Any] | None) -> None:
+    """Nodes that are added from now on come from this line of the program and these modules."""
+    torch.fx.traceback.set_stack_trace([line])
+    meta = torch.fx.traceback.current_meta
+    meta.pop("nn_module_stack", None)
+    if modules is not None:
+        meta["nn_module_stack"] = modules

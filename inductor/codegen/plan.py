@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch import fx
 
 from ..dtypes import dtype_name, dtype_of
 from ..errors import Unsupported
@@ -21,6 +22,7 @@ from ..runtime.arena import Range, plan_arena
 from ..runtime.plan_spec import (
     Alloc,
     BufRef,
+    CallOrigin,
     Extern,
     Free,
     InputSpec,
@@ -35,6 +37,7 @@ from ..schedule.node import Group
 from ..schedule.scheduler import extern_reads, output_names
 from .cpp.source import Source
 from .emitter import HostNumber
+from .origins import numbers_by_place, origin_of
 from .values import STATUS
 
 if TYPE_CHECKING:
@@ -48,20 +51,21 @@ INTO_MEMORY = {f"aten.{name}.default": f"aten.{name}.out" for name in _PRODUCTS}
 
 
 def codegen(
-    groups: Sequence[Group | ExternKernel], graph: GraphIR, release: bool = False, training: bool = False
+    groups: Sequence[Group | ExternKernel], graph: GraphIR, release: bool = False, training: bool = False,
+    captured: fx.Graph | None = None,
 ) -> tuple[Source | TritonSource, PlanSpec]:
     """The source of all kernels and the plan that calls them: C++ for a graph on the CPU, Triton for one on a GPU, with
     C++ for the groups of it that run on the CPU.
 
     `release`: the plan frees large inputs after their last use, for callers that give up their references. `training`:
     saved tensors or gradients occupy memory at the same time, so on a GPU each large intermediate is allocated
-    separately and freed as soon as possible.
+    separately and freed as soon as possible. `captured`: the graph whose nodes the plan's `call_origins` name.
 
     Raises Unsupported if code generation lacks an op or dtype, or if tensors are on several GPUs.
     """
     device = device_of(graph)
     check_reads(graph)
-    return _Planner(groups, graph, device, _source_of(device), release, training).run()
+    return _Planner(groups, graph, device, _source_of(device), release, training, captured).run()
 
 
 def _source_of(device: torch.device) -> Source | TritonSource:
@@ -123,6 +127,7 @@ class _Call:
     symbols: Sequence[str] = ()  # size symbols that are passed to the kernel
     on_host: bool = False  # a kernel on the CPU, in a plan for a GPU
     by_value: tuple[tuple[int, int], ...] = ()  # as in spec.Launch
+    groups: Sequence[Group] = ()  # what the kernel computes
 
 
 def _unsettled(size: AnySize) -> int:
@@ -133,8 +138,9 @@ def _unsettled(size: AnySize) -> int:
 class _Planner:
     def __init__(
         self, groups: Sequence[Group | ExternKernel], graph: GraphIR, device: torch.device,
-        source: Source | TritonSource, release: bool, training: bool,
+        source: Source | TritonSource, release: bool, training: bool, captured: fx.Graph | None,
     ) -> None:
+        self.captured = numbers_by_place(captured) if captured is not None else {}
         self.groups, self.graph, self.device, self.source = groups, graph, device, source
         self.apart = training and device.type != "cpu"
         self.layouts: dict[str, Layout] = {}
@@ -159,6 +165,7 @@ class _Planner:
         self.used = _used_names(graph)
         self.aligned: set[str] = set()  # inputs that kernels expect to be aligned to 16 bytes
         self.steps: list[Step] = []
+        self.origins: list[CallOrigin] = []  # of the calls of kernels among the steps
         self.views: dict[str, dict[Layout, int]] = {}  # numbers of the existing views, by buffer
 
     def number(self, name: str) -> int:
@@ -198,8 +205,7 @@ class _Planner:
         return self.source, PlanSpec(
             tuple(map(self._input, self.graph.inputs)), tuple(b.value for b in self.graph.constants),
             tuple(map(self._numbered, self.steps)), outputs, self._kernel_names(), tuple(sorted(mutated)), ranges=kept,
-            kernel_labels=tuple(self.source.labels) if isinstance(self.source, Source) else (),
-            **self._device_facts(calls),
+            call_origins=tuple(self.origins), **self._device_facts(calls),
         )
 
     # ---- what is called
@@ -226,7 +232,7 @@ class _Planner:
             number, bufs, symbols = source.kernel(what, self.dtypes)
             if STATUS in bufs and source is not self.source:
                 raise Unsupported("an index that may be out of bounds, on the CPU, in a graph on a GPU")
-            return [_Call(number, bufs, self._created(bufs, what.stored), symbols=symbols, on_host=True)]
+            return [_Call(number, bufs, self._created(bufs, what.stored), symbols=symbols, on_host=True, groups=[what])]
         assert not isinstance(self.source, Source)
         return self._launches(self.source, what)
 
@@ -235,17 +241,20 @@ class _Planner:
 
     def _launches(self, source: TritonSource, group: Group) -> list[_Call]:
         """The launches of a group. Scratch memory shared by them is in the arena, like other intermediates."""
-        return self._calls(source, source.group(group, self.dtypes), group.stored)
+        return self._calls(source, source.group(group, self.dtypes), group.stored, [group])
 
     def _several(self, groups: list[Group]) -> list[_Call]:
         """The launches of groups that are independent of each other."""
         assert not isinstance(self.source, Source)
         calls = []
         for launches, members in self.source.several(groups, self.dtypes):
-            calls += self._calls(self.source, launches, set().union(*(group.stored for group in members)))
+            stored = set().union(*(group.stored for group in members))
+            calls += self._calls(self.source, launches, stored, members)
         return calls
 
-    def _calls(self, source: TritonSource, launches: GroupLaunches, stored: set[str]) -> list[_Call]:
+    def _calls(
+        self, source: TritonSource, launches: GroupLaunches, stored: set[str], groups: Sequence[Group]
+    ) -> list[_Call]:
         names = {s.name: f"%scratch{len(self.layouts)}_{s.name}" for s in launches.scratch}
         for scratch in launches.scratch:
             name, dtype = names[scratch.name], dtype_of(scratch.dtype)
@@ -260,7 +269,7 @@ class _Planner:
             makes = [*self._created(bufs, stored), *(b for b in bufs if b in names.values())]
             self.aligned |= {b for i, b in enumerate(bufs) if i in kernel.aligned and b in self.given}
             grid = tuple(map(_unsettled, kernel.grid))
-            calls.append(_Call(launch.kernel, bufs, makes, grid, kernel.sizes, by_value=by_value))
+            calls.append(_Call(launch.kernel, bufs, makes, grid, kernel.sizes, by_value=by_value, groups=groups))
         return calls
 
     def _device_facts(self, calls: list[_Call]) -> dict[str, Any]:
@@ -285,6 +294,8 @@ class _Planner:
     def _emit(self, call: _Call) -> None:
         if call.what is None:
             return
+        if isinstance(call.what, int):
+            self.origins.append(origin_of(call.groups, self.captured))
         if isinstance(call.what, int) and not call.on_host:
             x, y, z = (*call.grid, 1, 1)[:3]
             bufs = tuple(self.number(b) for b in call.touches)

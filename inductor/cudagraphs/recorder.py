@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -69,6 +70,18 @@ def _report(reason: str, refused: Callable[[str], None]) -> None:
     refused(reason)
 
 
+def _profiled(target: Any) -> contextlib.AbstractContextManager[Any]:
+    """A range of torch's profiler named after a recorded plan, if the profiler is on."""
+    if target.labels is None or not torch.autograd.profiler._is_profiler_enabled:
+        return contextlib.nullcontext()
+    return torch.autograd.profiler.record_function(target.labels[0])
+
+
+def _label(target: Any, name: str) -> None:
+    """Name a recorded plan in profiles. A replay is one range, so the names of its steps do not matter."""
+    target.label((f"CUDA graph of {name}", *[""] * target.n_steps))
+
+
 class Recorder:
     """A callable like `plan`, with `take` as a C plan has it. See the package's documentation for what it does.
 
@@ -87,6 +100,8 @@ class Recorder:
         self.bound, self.form, self.refused = tuple(bound), form, refused
         self.count = len(spec.inputs) - len(self.bound)
         self.target: Any = make_plan(derived.spec, kernels, form="list")
+        if plan.labels is not None:
+            _label(self.target, plan.labels[0])
         self.written = written(spec) if spec.mutated else None
         self.ignored = unused_seeds(spec)
         tensors = [i for i, x in enumerate(spec.inputs) if x.kind == "tensor"]
@@ -157,7 +172,8 @@ class Recorder:
         grad = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
-            recording.replay(inputs)
+            with _profiled(self.target):
+                recording.replay(inputs)
             if self.written is not None:
                 recording.copy_back(inputs, self.spec.mutated)
                 self.written([inputs[i] for i in self.spec.mutated])

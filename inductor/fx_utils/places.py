@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..errors import Unsupported
 _FRAME = re.compile(
     r'File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>[^\n]*)(\n(?P<text>(?! *File)[^\n]*))?'
 )
+_MAX_PLACES = 3
 _TORCH = os.path.dirname(torch.__file__)
 
 
@@ -49,6 +51,34 @@ def user_place(node: fx.Node) -> Place | None:
 def captured_function(gm: fx.GraphModule) -> Place | None:
     """The function that a graph was captured from, with the line in it that leads to the graph's first operator."""
     return next((frames[0] for frames in map(user_frames, gm.graph.nodes) if frames), None)
+
+
+def module_path(node: fx.Node) -> str:
+    """The path of the nn.Module whose forward a node comes from, such as "layers.0.act"; "" if unknown."""
+    stack = node.meta.get("nn_module_stack")
+    return str(next(reversed(stack.values()))[0]) if stack else ""
+
+
+def place_key(node: fx.Node) -> tuple[str, str]:
+    """Equal for nodes that come from the same lines of the program in the same module."""
+    return node.meta.get("stack_trace") or "", module_path(node)
+
+
+def places_in(gm: fx.GraphModule) -> Callable[[Sequence[int]], str]:
+    """A function from numbers of nodes of `gm` to a short text on where they come from: module paths, and lines."""
+    nodes = list(gm.graph.nodes)
+
+    def places(numbers: Sequence[int]) -> str:
+        found: dict[str, None] = {}
+        for node in (nodes[n] for n in numbers if n < len(nodes)):
+            place, path = user_place(node), module_path(node)
+            line = f"{os.path.basename(place.file)}:{place.line}" if place else ""
+            found[" ".join(filter(None, (path, line)))] = None
+        known = [text for text in found if text]
+        more = f" and {len(known) - _MAX_PLACES} more" if len(known) > _MAX_PLACES else ""
+        return ", ".join(known[:_MAX_PLACES]) + more
+
+    return places
 
 
 def label_of(gm: fx.GraphModule, part: str = "") -> str:

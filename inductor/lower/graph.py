@@ -39,6 +39,7 @@ from .alignment import PRODUCTS, padded_length, padded_sizes, turned
 from .common import is_value, used_results
 from .in_place import InPlace, earlier_readers, in_place_writes
 from .index_writes import IndexWrite, index_write
+from .origins import set_origins
 from .partial_writes import VIEW_OF, in_place_variant, written_view
 from .registry import Unlowered, find
 
@@ -107,6 +108,7 @@ class GraphLowering:
                 case "output":
                     outputs = self.outputs()
                     viewed = _viewed(results_of(self.node.graph), outputs)
+                    set_origins(self.buffers, self.env)
                     return GraphIR(self.inputs, self.constants, self.buffers, outputs, viewed=viewed)
                 case other:
                     raise Unsupported(f"a graph node of kind {other}")

@@ -18,6 +18,7 @@ from .plan_spec import (
     Alloc,
     Arena,
     BufRef,
+    CallOrigin,
     Extern,
     Free,
     InputSpec,
@@ -56,6 +57,7 @@ _RELEASE_BYTES = 1 << 20
 def make_plan(
     spec: PlanSpec, kernels: Sequence[int | CudaKernel], bound: Sequence[torch.Tensor] = (),
     form: Form = "tuple", python: bool = False, fallback: Callable[..., Any] | None = None, label: str | None = None,
+    places: Callable[[Sequence[int]], str] | None = None,
 ) -> Callable[..., Any]:
     """A callable that runs the plan. It takes the graph inputs except the last `len(bound)`, which are fixed to
     `bound`.
@@ -68,7 +70,8 @@ def make_plan(
 
     `kernels`: addresses of functions on the CPU, and CudaKernels, in the order of `spec.kernel_names`. `form`: the
     container of the outputs. `python`: use the reference runner even if the C extension is available (CPU only).
-    `label`: the name of a call in torch's profiler, within which CPU kernels appear as ranges.
+    `label`: the name of a call in torch's profiler, within which calls of kernels appear as ranges.
+    `places`: where in the program the nodes with these numbers come from, for the names of these ranges.
 
     For a CUDA device, RuntimeError is raised if there is no device or a kernel cannot be loaded. A call only queues
     work on torch's current stream, so an index out of bounds raises IndexError in a later call.
@@ -100,8 +103,27 @@ def make_plan(
         device,
     )
     if label is not None:
-        plan.label((label, *(spec.kernel_labels or spec.kernel_names)))
+        plan.label((label, *_step_labels(spec, places)))
     return plan
+
+
+def _step_labels(spec: PlanSpec, places: Callable[[Sequence[int]], str] | None) -> list[str]:
+    """The name in profiles of each step, "" for those that call no kernel."""
+    calls = [step for step in spec.steps if isinstance(step, KernelCall | Launch)]
+    if len(spec.call_origins) == len(calls):
+        named = [_call_label(step, origin, places) for step, origin in zip(calls, spec.call_origins)]
+    else:
+        named = [spec.kernel_names[step.kernel] for step in calls]
+    names = iter(named)
+    return [next(names) if isinstance(step, KernelCall | Launch) else "" for step in delay_frees(spec.steps)]
+
+
+def _call_label(
+    step: KernelCall | Launch, origin: CallOrigin, places: Callable[[Sequence[int]], str] | None
+) -> str:
+    where = places(origin.nodes) if places is not None and origin.nodes else ""
+    what = f"kernel {step.kernel}" + (": " if origin.operators else "") + " ".join(origin.operators)
+    return what + (f" ({where})" if where else "")
 
 
 def input_spec(tensor: torch.Tensor) -> InputSpec:

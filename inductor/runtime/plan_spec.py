@@ -190,6 +190,15 @@ class OutputRef:
 
 
 @dataclass(frozen=True)
+class CallOrigin:
+    """What one call of a kernel computes: the names of its first operators, and the numbers of the captured graph's
+    nodes that they may come from."""
+
+    operators: tuple[str, ...]
+    nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class PlanSpec:
     """A whole plan. Buffers 0..len(inputs)-1 are the inputs, the next len(constants) the constants.
 
@@ -198,7 +207,7 @@ class PlanSpec:
     `aligned`: positions of the inputs whose address must be a multiple of 16. Kernels are called by `KernelCall` steps
     on the CPU and by `Launch` steps on CUDA. A plan for CUDA has both if it computes on the CPU as well.
 
-    `kernel_labels`: names of CPU kernels in profiles, one for each of `kernel_names`, or empty.
+    `call_origins`: for each KernelCall and Launch in order, what the kernel computes, for profiles; or empty.
 
     In a spec for many sizes, numbers that depend on them are Sizes, and `ranges` are the live ranges of the Slots.
     `inductor.dynamic.template` derives from it a spec for given sizes, which can be run.
@@ -213,7 +222,7 @@ class PlanSpec:
     device: str = "cpu"
     aligned: tuple[int, ...] = ()
     ranges: tuple[Range[int], ...] = ()
-    kernel_labels: tuple[str, ...] = ()
+    call_origins: tuple[CallOrigin, ...] = ()
     uncounted: tuple[int, ...] = ()
 
     def buffer_count(self) -> int:

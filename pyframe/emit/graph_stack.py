@@ -15,9 +15,13 @@ from torch import fx
 from inductor.modes import Setting, graph_module
 
 from ..core.guard import UserLine
+from ..core.source import AttrSource, DictItemSource, ModuleAttrSource, SeqItemSource, Source, StepSource
 from ..vars.protocol.base import Var
+from ..vars.torch_objects.nnmodule import NNModuleVar
 from ..vars.torch_objects.tensor import TensorVar
-from ..vars.tracer import Tracer
+from ..vars.tracer import TracedFrame, Tracer
+
+_REGISTRIES = ("_modules", "__dict__")  # where nn.Module keeps its submodules
 
 
 class GraphStack:
@@ -48,6 +52,9 @@ class GraphStack:
     def annotate(self, node: fx.Node) -> fx.Node:
         """Record in a node which lines of the program it comes from."""
         node.meta["stack_trace"] = "".join(map(_trace_line, self._tx.whole_stack()))
+        modules = {path: (path, kind) for path, kind in map(_module_of, self._tx.frames) if kind is not None}
+        if modules:
+            node.meta["nn_module_stack"] = modules
         return node
 
     def enter(self, transform: bool = True) -> fx.Graph:
@@ -136,3 +143,28 @@ class GraphStack:
 def _trace_line(line: UserLine) -> str:
     quoted = f"    {line.quoted}\n" if line.quoted else ""
     return f'  File "{line.filename}", line {line.lineno}, in {line.function}\n{quoted}'
+
+
+def _module_of(frame: TracedFrame) -> tuple[str, type | None]:
+    """The path and the class of the nn.Module of which a frame runs a method; the class is None for other frames."""
+    code = frame.code
+    var = frame.locals.get(code.co_varnames[0]) if code.co_argcount else None
+    if not isinstance(var, NNModuleVar) or var.source is None:
+        return "", None
+    return module_path(var.source), var.cls
+
+
+def module_path(source: Source) -> str:
+    """The path of a module that exists before the frame, as `named_modules` gives it: "layers.0.act", relative to the
+    root of `source`. "" for the root itself."""
+    parts: list[str] = []
+    step: Source = source
+    while isinstance(step, StepSource):
+        if isinstance(step, AttrSource | ModuleAttrSource):
+            parts.append(step.attr)
+        elif isinstance(step, DictItemSource) and step.key not in _REGISTRIES:
+            parts.append(str(step.key))
+        elif isinstance(step, SeqItemSource):
+            parts.append(str(step.index))
+        step = step.parent
+    return ".".join(reversed([part for part in parts if part not in _REGISTRIES]))

@@ -43,6 +43,53 @@ def test_both_halves_of_a_training_graph():
         assert any(name.startswith(f"compiled {half} of program (") for name in shown), shown
 
 
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.act = torch.nn.Linear(8, 8), torch.nn.GELU()
+
+    def forward(self, x):
+        return self.act(self.linear(x)) + x
+
+
+@pytest.mark.parametrize("inference", [True, False])
+def test_kernels_name_modules_and_lines(inference):
+    model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([Block(), Block()])})
+
+    def run(x):
+        for layer in model["layers"]:
+            x = layer(x)
+        return x.sum(-1)
+
+    compiled, x = pyframe.compile(run), torch.randn(2, 8)
+    line = f"test_profiles.py:{Block.forward.__code__.co_firstlineno + 1}"
+    with torch.set_grad_enabled(not inference):
+        compiled(x)
+        shown = profiled(lambda: compiled(x) if inference else compiled(x).sum().backward())
+    kernels = [name for name in shown if name.startswith("kernel ")]
+    for layer in "01":
+        assert any(f"layers.{layer} {line}" in name or f"layers.{layer}.act {line}" in name for name in kernels), shown
+    assert inference or any("compiled backward" in shown[name] and line in name for name in kernels), shown
+
+
+def test_a_cached_graph_names_the_lines_of_the_function_at_hand():
+    def first(x):
+        return x.sin() + 1.25
+
+    def second(x):
+        y = x.sin()
+
+        return y + 1.25
+
+    x = torch.randn(64)
+    for function, inside in ((first, 1), (second, 3)):
+        compiled = pyframe.compile(function)
+        compiled(x)
+        line = function.__code__.co_firstlineno + inside
+        (kernel,) = (name for name in profiled(lambda: compiled(x)) if name.startswith("kernel "))  # noqa: B023
+        assert f"test_profiles.py:{line}" in kernel
+
+
 def test_a_call_that_raises_ends_its_ranges():
     fn = pyframe.compile(lambda x, i: (x + 1)[i] * 2)
     x, bad = torch.randn(4), torch.tensor([7])
@@ -73,7 +120,7 @@ def test_several_threads_call_one_graph_while_it_is_profiled():
 
 
 @pytest.mark.skipif(_C is None, reason="the extension is not built")
-@pytest.mark.parametrize("names, error", [((), ValueError), (["graph"], ValueError), ((1,), TypeError)])
+@pytest.mark.parametrize("names, error", [((), ValueError), (("graph", "step"), ValueError), (["graph"], ValueError), ((1,), TypeError)])
 def test_labels_that_are_refused(names, error):
     plan = make_plan(PlanSpec((), (), (), ()), [])
     with pytest.raises(error):

@@ -16,17 +16,14 @@ from ...schedule.node import Group
 from .kernel import Kernel
 
 UNIT_CHARACTERS, MAX_UNITS = 6000, 8
-_MAX_OPERATORS = 5
-_NOT_NAME = re.compile(r"\W+")
 _NOT_TEXT = re.compile(r"[^\x20-\x7e]|\\$")
 
 
 @dataclass
 class Source:
-    """Collects kernels. `names` are the distinct functions in order; `labels` name their operators in profiles."""
+    """Collects kernels. `names` are the distinct functions in order."""
 
     names: list[str] = field(default_factory=list)
-    labels: list[str] = field(default_factory=list)
     _texts: list[str] = field(default_factory=list)
     _by_body: dict[str, int] = field(default_factory=dict)
 
@@ -38,7 +35,6 @@ class Source:
         if number is None:
             number = self._by_body[kernel.body] = len(self.names)
             self.names.append(f"k{number}")
-            self.labels.append(" ".join([f"kernel {number}:", *operators(group)]))
             self._texts.append(_comment(group) + kernel.text(f"k{number}"))
         return number, kernel.bufs, kernel.symbols
 
@@ -50,13 +46,6 @@ class Source:
         for text in sorted(self._texts, key=len, reverse=True):
             min(filled, key=lambda unit: sum(map(len, unit))).append(text)
         return [USE_SLEEF + "#include <vec.h>\n\n" + "\n".join(unit) for unit in filled]
-
-
-def operators(group: Group) -> list[str]:
-    """The names of the first few operators of a group."""
-    targets = [str(getattr(o, "target", "")) for m in group.members for o in m.node.origins]
-    names = [_NOT_NAME.sub("_", t.removeprefix("aten.").split(".")[0]).strip("_") for t in targets]
-    return list(dict.fromkeys(n for n in names if n not in ("", "output")))[:_MAX_OPERATORS]
 
 
 def user_lines(group: Group) -> list[str]:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from ...schedule.flex_attention import FlexGroup
 from ...schedule.node import Group
 from ...schedule.product import Product
-from ..cpp.source import Source, operators, user_lines
+from ..cpp.source import Source, user_lines
 from ..emitter import HostNumber
+from ..origins import operators
 from .flex_attention import flex_drafts
 from .gpu import DEFAULT, Gpu
 from .horizontal import combined
@@ -77,7 +78,7 @@ class TritonSource:
             self._known[contents] = len(self.kernels)
             # Named by contents, so that equal kernels of different graphs share an entry in the cache of cubins.
             digest = hashlib.sha256(repr(contents).encode()).hexdigest()[:_DIGITS]
-            name = "_".join([draft.kind, *operators(group), digest])
+            name = "_".join([draft.kind, *operators([group]), digest])
             text = imports(draft.used) + "\n\n" + _comment(group) + draft.text(name)
             self.kernels.append(
                 TritonKernel(name, text, draft.bufs, draft.constants, draft.grid, draft.config.warps,
