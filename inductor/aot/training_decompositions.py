@@ -3,6 +3,7 @@ are right where torch's are not."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +25,38 @@ def training_decompositions() -> dict[Any, Callable[..., Any]]:
         aten.smooth_l1_loss_backward.default: smooth_l1_loss_backward,
         aten.logit_backward.default: logit_backward,
     }
-    return {**decompositions(), **own}
+    table = {**decompositions(), **own}
+    for op in (aten.mse_loss_backward.default, aten.huber_loss_backward.default, aten.smooth_l1_loss_backward.default):
+        table[op] = gradient_of_elements(table[op])
+    table[aten.native_group_norm_backward.default] = group_norm_backward
+    return table
+
+
+def gradient_of_elements(decomposition: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The decomposition of a loss's backward, except for no elements, where the mean would divide a number by zero."""
+
+    @functools.wraps(decomposition)
+    def call(grad: torch.Tensor, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return decomposition(grad, x, *args, **kwargs) if x.numel() else torch.empty_like(x)
+
+    return call
+
+
+def group_norm_backward(
+    grad: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, weight: torch.Tensor | None,
+    *sizes_and_wanted: Any,
+) -> Any:  # fmt: skip
+    """torch's decomposition, except for no elements, where it would divide a number by the size of a group. There, the
+    gradients of weight and bias are sums over nothing."""
+    if x.numel():
+        return decompositions()[aten.native_group_norm_backward.default](
+            grad, x, mean, rstd, weight, *sizes_and_wanted
+        )
+    *_, channels, _pixels, groups, wanted = sizes_and_wanted
+    of_groups = (mean * 0.0 * rstd).sum(0)  # zero, or NaN for the mean of an image without pixels, as in eager
+    of_weight = of_groups.to(x.dtype).unsqueeze(1).expand(groups, channels // groups).reshape(channels)
+    gradients = (torch.empty_like(x), of_weight, x.new_zeros(channels))
+    return tuple(gradient if want else None for gradient, want in zip(gradients, wanted, strict=True))
 
 
 def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:

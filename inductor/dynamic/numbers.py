@@ -196,10 +196,12 @@ def _is_tensor(value: Any) -> TypeGuard[fx.Node]:
 
 def _dtype(operand: fx.Node) -> torch.dtype:
     """The dtype for a float operand: the one operators compute in, if that keeps the result's dtype."""
-    other = _fake(operand)
+    fake = _fake(operand)
+    # a meta tensor: in inference mode result_type reaches the fake tensor's mode, which refuses a real tensor beside it
+    other = torch.empty((0,) * fake.dim(), dtype=fake.dtype, device="meta")
     wanted = torch.result_type(other, 1.0)
     computed = torch.float32 if wanted in (torch.float16, torch.bfloat16, torch.float32) else torch.float64
-    right = torch.result_type(other, torch.empty((), dtype=computed)) == wanted
+    right = torch.result_type(other, torch.empty((), dtype=computed, device="meta")) == wanted
     return computed if right else wanted
 
 

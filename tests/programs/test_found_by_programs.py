@@ -217,3 +217,36 @@ def test_a_write_by_position_needs_no_check_of_its_result():
     args = torch.randn(3, 4), torch.tensor([0, 2]), torch.randn(2, 4)
     assert torch.equal(pyframe.compile(f, backend=backend)(*args), f(*args))
     assert seen and not any("assert" in target for target in seen)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_number_that_varies_in_inference_mode(dtype):
+    """The dtype in which the number is passed to the graph is found from fake tensors, in inference mode too."""
+    compiled = pyframe.compile(lambda x, k: x * k + 1)
+    x = torch.ones(3, dtype=dtype)
+    with torch.inference_mode():
+        for k in (1.5, 2.5, 3.5):
+            torch.testing.assert_close(compiled(x, k), x * k + 1)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
+@pytest.mark.parametrize("loss", [F.mse_loss, F.smooth_l1_loss, F.huber_loss])
+def test_gradients_of_a_mean_loss_of_no_elements(loss, shape):
+    gradients = []
+    for run in (loss, pyframe.compile(lambda x, y: loss(x, y))):
+        x = torch.zeros(shape, requires_grad=True)
+        run(x, torch.ones(shape)).backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 0), (0, 4, 3)])
+def test_gradients_of_a_group_norm_of_no_elements(shape):
+    norm = nn.GroupNorm(2, 4)
+    gradients = []
+    for run in (norm, pyframe.compile(norm)):
+        norm.zero_grad()
+        x = torch.zeros(shape, requires_grad=True)
+        run(x).sum().backward()
+        gradients.append([x.grad, *(p.grad for p in norm.parameters())])
+    torch.testing.assert_close(gradients[1], gradients[0], equal_nan=True)
