@@ -1,14 +1,19 @@
 """Operators that replace elements at positions given by index tensors, or add to them, as loops over those elements, on
-a GPU: `index_put`, `index_copy`, `index_fill`, `scatter`, `index_add` and `scatter_add`. They write to the memory of an
-input (see `in_place.py`) or of a copy.
+a GPU: `index_put`, `index_copy`, `index_fill`, `scatter`, `index_add`, `scatter_add` and the gradient of `embedding`.
+They write to the memory of an input (see `in_place.py`) or of a copy.
 
-Where two positions are equal, either value may remain, and sums are rounded in any order, as in ATen's kernels for
-GPUs. On the CPU, where the last value remains, and under `torch.use_deterministic_algorithms`, the operators are calls
-of ATen; so is `index_put` that accumulates, whose sums ATen computes in a fixed order.
+Where two positions are equal, either value may remain, and sums are rounded in any order. ATen's kernels for GPUs do
+the same, except those of `index_put` that accumulates and of the gradient of `embedding`: they sort the positions,
+which takes longer than all the additions. On the CPU, where the last value remains, and under
+`torch.use_deterministic_algorithms`, the operators are calls of ATen.
+
+Sums in half precision are computed in a float32 copy of the tensor, which is then rounded once; ATen does that where it
+sorts, and otherwise rounds each addition. Such sums written to an input are calls of ATen.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,13 +26,19 @@ from ..ir.handler import ops
 from ..ir.nodes import Allocator, BufferView, Pointwise, TensorValue, compute_dtype, dense_order, store
 from ..ir.size import AnySize, hint, known
 from ..ir.symbolic import Index
-from .common import operand, overflows
+from .common import derived, operand, overflows
 from .indexing import broadcast, from_start
 from .registry import LoweringGraph, Unlowered, lowering
 
 aten = torch.ops.aten
 Value = TensorValue | bool | int | float
-_ATOMIC = (torch.float32, torch.float64, torch.int32, torch.int64)  # sums in half precision would round at each step
+_ATOMIC = (torch.float32, torch.float64, torch.int32, torch.int64)
+_HALF = (torch.float16, torch.bfloat16)
+# The float32 copy in which a sum of half precision is computed is written, updated, and read. For more than 8 elements
+# per element that is added this takes longer than ATen's sort, if the copy is not small; and up to there, the copy for
+# the gradient of an embedding has at most 32 bytes per element of the activations, about what one transformer layer
+# keeps for the backward pass and has freed by then, so that it does not increase the peak of the memory in use.
+MAX_ELEMENTS_PER_ADDED, SMALL_COPY = 8, 64 << 20  # the copy's limit in bytes
 _TENSOR, _NUMBER = (Pointwise, BufferView), (bool, int, float)
 
 
@@ -38,7 +49,8 @@ class IndexWrite:
     Element i goes to the position `rest(i)`, except in the dimensions of `indices`. There the coordinate is the element
     of the index tensor at `at(i)`, which counts from the end of the dimension if it is negative and `wraps`. `rest`
     gives 0 in these dimensions and elements of its argument in the others; `at` gives `rank` elements of its argument.
-    With `adds`, the elements are added to what is there, each addition being atomic.
+    With `adds`, the elements are added to what is there, each addition being atomic. Elements whose index is `ignored`
+    are not written.
     """
 
     size: tuple[AnySize, ...]
@@ -49,6 +61,7 @@ class IndexWrite:
     rank: int
     wraps: bool
     adds: bool = False
+    ignored: int | None = None
 
     def tensors(self) -> list[TensorValue]:
         """All tensors that the write reads."""
@@ -75,12 +88,15 @@ class IndexWrite:
             index: list[Index] = [0] * len(order)
             for d, i in zip(order, loop):
                 index[d] = i
-            place = self.rest(index)
+            place, written = self.rest(index), None
             for d, load in positions.items():
                 at = load(tuple(self.at(index)))
+                if self.ignored is not None:
+                    written = ops.ne(at, ops.constant(self.ignored, torch.int64))
+                    at = ops.where(written, at, ops.constant(0, torch.int64))
                 place[d] = ops.indirect(at if self.wraps else from_start(at, layout.size[d]), layout.size[d])
             element = ops.to_dtype(value(tuple(index)), base.dtype)
-            ops.store(base.buffer.name, layout.index(place), element, "add" if self.adds else None)
+            ops.store(base.buffer.name, layout.index(place), element, "add" if self.adds else None, written)
 
         order = self._order(base)
         return trace([self.size[d] for d in order], (), fn)
@@ -97,6 +113,12 @@ class IndexWrite:
 def index_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> IndexWrite | None:
     """The write that an operator of the ATen graph does to its first argument, in the memory `base`; None if loops
     cannot do it. `args` are the arguments after the first."""
+    write = _any_write(base, target, args, kwargs)
+    return write if write is not None and not (write.adds and base.dtype not in _ATOMIC) else None
+
+
+def _any_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> IndexWrite | None:
+    """As `index_write`, but also sums in half precision."""
     if base.layout.device.type == "cpu" or torch.are_deterministic_algorithms_enabled() or kwargs:
         return None
     make = _WRITES.get(target)
@@ -105,18 +127,63 @@ def index_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict
 
 
 @lowering("index_put", "index_copy", "index_fill", "index_add", "scatter", "scatter_add")
-def _to_copy(graph: LoweringGraph, x: TensorValue, *args: Any, **kwargs: Any) -> BufferView:
+def _to_copy(graph: LoweringGraph, x: TensorValue, *args: Any, **kwargs: Any) -> TensorValue:
     """`x` with elements replaced: a copy that is then written to."""
     stride = tuple(graph.val.stride())
     if x.device.type == "cpu" or x.dtype != graph.val.dtype or dense_order(x.size, stride) is None:
         raise Unlowered
     layout = Layout(x.device, x.dtype, tuple(x.size), stride)
-    write = index_write(BufferView(Buffer("", layout), layout), graph.node.target, args, kwargs)
+    write = _any_write(BufferView(Buffer("", layout), layout), graph.node.target, args, kwargs)
     if write is None:
         raise Unlowered
-    copy = store(graph, x, stride)
+    return _written_copy(graph, x, stride, write)
+
+
+@lowering("embedding_dense_backward")
+def _embedding_gradient(
+    graph: LoweringGraph,
+    gradient: TensorValue,
+    indices: TensorValue,
+    rows: int,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+) -> TensorValue:
+    """A table of `rows` sums: adds each row of `gradient` to the row of its index, except if that is `padding_idx`."""
+    layout = Layout.contiguous(graph.val.device, graph.val.dtype, tuple(graph.val.shape))
+    table = BufferView(Buffer("", layout), layout)
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    if layout.device.type == "cpu" or deterministic or scale_grad_by_freq or gradient.dtype != layout.dtype:
+        raise Unlowered
+    rank = len(indices.size)
+    write = IndexWrite(
+        tuple(gradient.size), gradient, {0: indices}, lambda at: [0, at[-1]], lambda at: at[:rank], rank,
+        wraps=False, adds=True, ignored=padding_idx,
+    )  # fmt: skip
+    if not _is_possible(table, write):
+        raise Unlowered
+    dtype = compute_dtype(layout.dtype)
+    zeros = Pointwise(layout.device, layout.dtype, layout.size, lambda _: ops.constant(0, dtype))
+    return _written_copy(graph, zeros, tuple(graph.val.stride()), write)
+
+
+def _written_copy(graph: LoweringGraph, x: TensorValue, stride: tuple[int, ...], write: IndexWrite) -> TensorValue:
+    """`x` after `write`. Unlowered for sums in half precision whose float32 copy would not pay."""
+    rounded = write.adds and x.dtype in _HALF
+    if rounded and not _copy_pays(x, write):
+        raise Unlowered
+    copy = store(graph, derived(x, lambda element: element, torch.float32, 0) if rounded else x, stride)
     graph.store_at_indices(copy, write)
-    return copy
+    if not rounded:
+        return copy
+    result = derived(copy, lambda element: element, x.dtype)
+    result.stride = stride
+    return result
+
+
+def _copy_pays(x: TensorValue, write: IndexWrite) -> bool:
+    """Whether a sum is faster in a float32 copy of `x` than by ATen."""
+    elements, added = (math.prod(map(hint, size)) for size in (x.size, write.size))
+    return elements <= MAX_ELEMENTS_PER_ADDED * added or elements * torch.float32.itemsize <= SMALL_COPY
 
 
 def _is_possible(base: BufferView, write: IndexWrite) -> bool:
@@ -125,7 +192,7 @@ def _is_possible(base: BufferView, write: IndexWrite) -> bool:
     value, layout = write.value, base.layout
     if value.dtype != base.dtype if isinstance(value, _TENSOR) else overflows(value, base.dtype):
         return False
-    if write.adds and base.dtype not in _ATOMIC:
+    if write.adds and base.dtype not in _ATOMIC + _HALF:
         return False
     if any(x.device != base.device for x in write.tensors()):
         return False
@@ -143,7 +210,7 @@ def _index_put(
 ) -> IndexWrite | None:
     """x[indices] = value; each index is an integer tensor, or None for a whole dimension."""
     used = {d: i for d, i in enumerate(indices) if i is not None}
-    if accumulate or not used or any(i.dtype in (torch.bool, torch.uint8) for i in used.values()):
+    if not used or any(i.dtype in (torch.bool, torch.uint8) for i in used.values()):
         return None
     shape = broadcast([tuple(i.size) for i in used.values()])
     dims = sorted(used)
@@ -159,7 +226,7 @@ def _index_put(
     def at(index: Sequence[Index]) -> Sequence[Index]:
         return index[first : first + len(shape)]
 
-    return IndexWrite(size, value, used, rest, at, len(shape), True)
+    return IndexWrite(size, value, used, rest, at, len(shape), True, accumulate)
 
 
 def _along(base: BufferView, dim: int, index: TensorValue, value: Value, wraps: bool) -> IndexWrite | None:

@@ -1,0 +1,50 @@
+"""Sums at positions given by index tensors on a GPU: the gradient of `embedding`, and `index_put` that accumulates."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pyframe
+
+if not torch.cuda.is_available():
+    pytest.skip("no GPU", allow_module_level=True)
+pytest.importorskip("triton")
+
+ROWS = 3000
+
+
+def tokens(kind):
+    """Indices: random ones, many equal ones, or all equal."""
+    at = torch.randint(ROWS, (8, 1024), device="cuda")
+    return {"random": at, "few": at % 3, "one": at * 0 + 7}[kind]
+
+
+def embedded(weight, at):
+    return F.embedding(at, weight, padding_idx=2)
+
+
+def indexed(weight, at):
+    return weight[at[0] - ROWS, 1:] * 2
+
+
+def put(weight, at):
+    return weight.index_put((at[0],), weight[at[1]], accumulate=True)
+
+
+@pytest.mark.parametrize("kind", ["random", "few", "one"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("fn", [embedded, indexed, put])
+def test_gradients(fn, dtype, kind):
+    def gradient(call, weight):
+        leaf = weight.clone().requires_grad_()
+        out = call(leaf, at)
+        return out, torch.autograd.grad(out, leaf, torch.full_like(out, 0.125))[0]
+
+    at, weight = tokens(kind), torch.randn(ROWS, 65, device="cuda", dtype=dtype)
+    compiled = pyframe.compile(fn, fullgraph=True)
+    exact = gradient(fn, weight.double())
+    for got in (gradient(compiled, weight), gradient(compiled, weight)):
+        for ours, want in zip(got, exact):
+            assert ours.dtype == dtype
+            scale = want.abs().max() + at.numel() * (dtype == torch.float64)
+            assert (ours - want).abs().max() <= 4 * torch.finfo(dtype).eps * max(scale, 1)
