@@ -41,7 +41,11 @@ from . import (  # noqa: F401  their programs register themselves
     modules,
     numbers_and_branches,
     numpy_programs,
+    python_classes,
+    python_library,
+    python_objects,
     settings,
+    standard_library,
     tensors,
 )
 from .comparison import equal, snapshot
