@@ -28,6 +28,7 @@ from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
 from ..registry import Args, Kwargs, register
 from ..tracer import Tracer
 from . import tensor_class
+from .numpy_examples import Returned, example_of, returned_by_numpy, storage_of
 from .overrides import leaves_of
 from .tensor import INPLACE, TensorVar, tensor_and_args
 
@@ -36,8 +37,6 @@ try:
 except ImportError:  # torch also works without NumPy
     numpy = None  # type: ignore[assignment]
 
-# These return an array even if it has no dimensions; other functions return a scalar then.
-_MAKE_ARRAYS = frozenset("array asarray ascontiguousarray zeros ones empty full zeros_like ones_like copy".split())
 _ABOUT_TYPES = frozenset("can_cast result_type issubdtype isscalar broadcast_shapes min_scalar_type".split())
 _TO_PYTHON = frozenset("item tolist tobytes tofile dump dumps data ctypes flat view setflags byteswap".split())
 _METADATA = frozenset("ndim size itemsize nbytes".split())
@@ -101,7 +100,7 @@ class NdArrayVar(Var):
             return make({"ndim": fake.dim, "size": fake.numel, "itemsize": fake.element_size}.get(name, fake.numel)()
                         * (fake.element_size() if name == "nbytes" else 1))  # fmt: skip
         if name in ("T", "real", "imag"):
-            return _result(_node(tx, f"get_{name}", operator.attrgetter(name), [self], {}))
+            return _node(tx, f"get_{name}", operator.attrgetter(name), [self], {})
         if name in _TO_PYTHON and name in ("data", "ctypes", "flat"):
             return self.unsupported(tx, f"attribute {name!r}")
         if not hasattr(self.python_type(), name):
@@ -118,11 +117,11 @@ class NdArrayVar(Var):
             return ConstVar(None)
         if not hasattr(_numpy().ndarray, name):
             return self.unsupported(tx, f"method {name!r}")
-        return _result(_node(tx, f"call_{name}", _method(name), [self, *args], kwargs), name)
+        return _node(tx, f"call_{name}", _method(name), [self, *args], kwargs)
 
     # ---- slots ----
     def unary(self, tx: Tracer, op: str) -> Var:
-        return _result(_node(tx, UNARY[op].__name__, UNARY[op], [self], {}))
+        return _node(tx, UNARY[op].__name__, UNARY[op], [self], {})
 
     def _as_number(self, tx: Tracer, op: str, other: TensorVar) -> Var:
         """A NumPy scalar next to a tensor, as the number that torch converts it to."""
@@ -142,12 +141,12 @@ class NdArrayVar(Var):
             _node(tx, INPLACE[op].__name__, INPLACE[op], [self, other], {})
             return self
         sides = [other, self] if reflected else [self, other]
-        return _result(_node(tx, BINARY[op].__name__, BINARY[op], sides, {}))
+        return _node(tx, BINARY[op].__name__, BINARY[op], sides, {})
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         if isinstance(other, TensorVar):
             return slots.compare(tx, op, self._as_number(tx, op, other), other)
-        return _result(_node(tx, COMPARE[op].__name__, COMPARE[op], [self, other], {})) if _operand(other) else None
+        return _node(tx, COMPARE[op].__name__, COMPARE[op], [self, other], {}) if _operand(other) else None
 
     def truth(self, tx: Tracer) -> bool:
         return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
@@ -158,7 +157,7 @@ class NdArrayVar(Var):
         return make(self.tensor.fake.shape[0])
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
-        return _result(_node(tx, "getitem", operator.getitem, [self, key], {}))
+        return _node(tx, "getitem", operator.getitem, [self, key], {})
 
     def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
         if value is None:
@@ -188,12 +187,14 @@ def _operand(other: Var) -> bool:
     )
 
 
-def _result(var: Var, name: str = "") -> Var:
-    """The result of a node, with tensors converted to arrays."""
+def _result(var: Var, returned: Sequence[Returned] | None) -> Var:
+    """The result of a node, with tensors converted to arrays, or to scalars where NumPy returns scalars."""
     if isinstance(var, TensorVar):
-        return NdArrayVar(var, None, var.fake.dim() == 0 and name not in _MAKE_ARRAYS)
+        scalar = var.fake.dim() == 0 if returned is None else returned[0].scalar
+        return NdArrayVar(var, None, scalar)
     if is_plain(var):
-        return type(var)([_result(item, name) for item in var.items])
+        each = [None] * len(var.items) if returned is None else [[item] for item in returned]
+        return type(var)([_result(item, found) for item, found in zip(var.items, each, strict=True)])
     return var
 
 
@@ -248,37 +249,49 @@ def _node(
     named = {key: _node_argument(tx, value) for key, value in kwargs.items()}
     known = set(tx.graph.graph.nodes)
     result = tx.graph.call(_target(name, fn), values, named)
-    expected = _dtypes_of_numpy(original or fn, args, kwargs)
-    found = [torch.empty(0, dtype=dtype, device="cpu").numpy().dtype for dtype in _dtypes(result)]
-    if expected is not None and expected != found:
+    tensors = _tensors(result)
+    found = [torch.empty(0, dtype=tensor.fake.dtype, device="cpu").numpy().dtype for tensor in tensors]
+    returned = returned_by_numpy(original or fn, args, kwargs, _example)
+    if returned is None:
+        return _result(result, None)
+    expected = [each.dtype for each in returned]
+    if expected != found:
         tx.graph.forget(known)
         tx.graph_break("unsupported-torch-op", f"numpy.{name} returns {expected}, torch's implementation {found}")
-    return result
+    given = {storage_of(x.fake) for x in _tensors(TupleVar([*values, *named.values()]))}
+    copies = []
+    for tensor, each in zip(tensors, returned, strict=True):
+        shares = storage_of(tensor.fake) in given
+        if each.shares and (each.reversed or not shares):
+            tx.graph.forget(known)
+            tx.graph_break("unsupported-torch-op", f"numpy.{name} returns a view, torch's implementation a copy")
+        if shares and each.shares is False:
+            copies.append(tensor)
+    return _result(_copied(tx, result, copies), returned)
 
 
-def _dtypes(var: Var) -> list[torch.dtype]:
+def _tensors(var: Var) -> list[TensorVar]:
     if isinstance(var, TensorVar):
-        return [var.fake.dtype]
-    return [each for item in var.items for each in _dtypes(item)] if isinstance(var, SequenceVar) else []
+        return [var]
+    return [each for item in var.items for each in _tensors(item)] if isinstance(var, SequenceVar) else []
 
 
-def _dtypes_of_numpy(fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> list[Any] | None:
-    """The dtypes that NumPy returns, tried on arrays with one element; None if the call fails on them."""
-    try:
-        with numpy.errstate(all="ignore"):
-            result = fn(*map(_example, args), **{key: _example(value) for key, value in kwargs.items()})
-    except (TypeError, ValueError, IndexError, NotConstant, numpy.linalg.LinAlgError):
-        return None
-    results = result if isinstance(result, list | tuple) else [result]
-    return [each.dtype for each in results if isinstance(each, numpy.ndarray | numpy.generic)]
+def _copied(tx: Tracer, var: Var, tensors: Sequence[TensorVar]) -> Var:
+    """`var` with copies of these tensors."""
+    if isinstance(var, TensorVar):
+        return var.call_method(tx, "clone", [], {}) if any(var is tensor for tensor in tensors) else var
+    if tensors and is_plain(var):
+        return type(var)([_copied(tx, item, tensors) for item in var.items])
+    return var
 
 
-def _example(var: Var) -> Any:
+def _example(var: Var, most: float) -> Any:
+    """An argument for `returned_by_numpy`; arrays as `example_of` creates them."""
     if isinstance(var, NdArrayVar):
-        ones = numpy.ones((1,) * var.tensor.fake.dim(), var._dtype())
-        return ones[()] if var.scalar else ones
+        array = example_of(var.tensor.fake, most)
+        return array[()] if var.scalar else array
     if is_plain(var):
-        return [_example(item) for item in var.items]
+        return var.python_type()(_example(item, most) for item in var.items)
     return var.constant()
 
 
@@ -315,7 +328,7 @@ class ArrayFunctionVar(NumpyFunctionVar):
         if name is None:
             return tx.graph_break("unknown-c-function", f"{self.value.__module__}.{self.value.__name__}")
         fn = operator.attrgetter(name)(_numpy())
-        return _result(_node(tx, name, fn, args, kwargs, self.value), name.rpartition(".")[2])
+        return _node(tx, name, fn, args, kwargs, self.value)
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)

@@ -188,3 +188,46 @@ def test_tensors_of_arrays_are_created_on_the_default_device() -> None:
     assert compiled(a) == ("cpu", "cpu", "cpu")
     with torch.device("meta"):
         assert compiled(a) == outside(a) == ("meta", "meta", "cpu")
+
+
+VIEWS_AND_COPIES = {
+    "reversed": lambda a: a[::-1], "reversed_columns": lambda a: a[:, ::-1], "reversed_part": lambda a: a[2:0:-1, 1],
+    "flip": lambda a: np.flip(a), "rot90": lambda a: np.rot90(a), "transposed": lambda a: a.T, "row": lambda a: a[1],
+    "ravel": lambda a: a.ravel(), "ravel_of_transposed": lambda a: a.T.ravel(), "flatten": lambda a: a.flatten(),
+    "astype": lambda a: a.astype(np.float64), "astype_uncopied": lambda a: a.astype(np.float64, copy=False),
+    "rows": lambda a: a[[0, 1]], "mask": lambda a: a[a > 1], "split": lambda a: np.split(a, 3)[1],
+    "element": lambda a: a[..., 0, 0], "tuple": lambda a: a[(1,)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [3, 30_000], ids=["small", "large"])
+@pytest.mark.parametrize("name", VIEWS_AND_COPIES)
+def test_views_and_copies_are_those_of_numpy(name: str, rows: int) -> None:
+    """What is written to the result is written to the argument as in NumPy, whose functions reverse arrays in place
+    and copy in `astype` and `flatten`."""
+    select = VIEWS_AND_COPIES[name]
+
+    def writing(a):
+        part = select(a)
+        part[...] = -5.0
+        return a + 0
+
+    def selecting(a):
+        return select(a)
+
+    for fn in (writing, selecting):
+        arrays = [np.arange(rows * 3.0).reshape(rows, 3) for _ in range(2)]
+        results = [run(a) for run, a in zip((fn, pyframe.compile(fn)), arrays, strict=True)]
+        assert same(*results) and same(*arrays)
+        shared = [np.shares_memory(result, a) for result, a in zip(results, arrays, strict=True)]
+        assert shared[0] == shared[1]
+
+
+def test_a_number_read_before_a_write_is_kept() -> None:
+    def program(a):
+        first, view = a[0], a[..., 1]
+        a += 1
+        return first, view
+
+    results = [run(np.arange(3.0)) for run in (program, pyframe.compile(program))]
+    assert same(*results)
