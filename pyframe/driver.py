@@ -28,7 +28,7 @@ from . import _C, config, requirements, stance
 from .backends import Backend, find_backend, takes_fake_tensors
 from .core import weak_codes
 from .core.files import skipped_file
-from .core.guard import Guard
+from .core.guard import Guard, UserLine
 from .core.weak_codes import WeakCodes
 from .emit.constant_eval import only_views
 from .emit.fake_tensor_logs import with_filter
@@ -73,6 +73,7 @@ class Capture:
     breaks: list[Any]
     seconds: dict[str, float] = field(default_factory=dict)
     skipped: str | None = None  # why the frame runs eagerly
+    resumed_after: UserLine | None = None  # of a resume function: the line of the break
 
 
 _recorded: list[Capture] | None = None  # where compilers created from now on list their captures, if anywhere
@@ -286,8 +287,11 @@ class FrameCompiler:
             total = time.perf_counter() - start
             backend = self.backend_seconds.spent
             seconds = {"capture": total - backend, "backend": backend}
+            known = continuation(func.__code__)
+            after = known.after if known is not None else None
+            guards = list(result.guards)
             self.captures.append(
-                Capture(func.__qualname__, list(result.guards), result.gms, result.breaks, seconds)
+                Capture(func.__qualname__, guards, result.gms, result.breaks, seconds, resumed_after=after)
             )
         return entry
 

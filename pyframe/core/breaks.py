@@ -38,12 +38,19 @@ def describe(kind: str, detail: str, stack: Sequence[UserLine]) -> str:
     hints."""
     row = CATALOGUE[kind]
     out = [f"[{kind}] {detail}"]
-    for i, (line, same) in enumerate(itertools.groupby(reversed(stack))):
-        times = len(list(same))
-        out.append(f"  {'called from' if i else 'at'} {line}" + (f" ({times} times)" if times > 1 else ""))
+    out += describe_place(stack)
     out.append(f"  why: {row.explanation}")
     out += [f"  hint: {hint}" for hint in row.hints]
     return "\n".join(out)
+
+
+def describe_place(stack: Sequence[UserLine]) -> list[str]:
+    """The user's stack, innermost line first."""
+    out = []
+    for i, (line, same) in enumerate(itertools.groupby(reversed(stack))):
+        times = len(list(same))
+        out.append(f"  {'called from' if i else 'at'} {line}" + (f" ({times} times)" if times > 1 else ""))
+    return out
 
 
 _row(

@@ -417,6 +417,8 @@ class BreakEmitter:
             _C.handles_errors(code)
         described.loops = described.loops or (self.known is not None and self.known.loops)
         described.handled = key.handled
+        if described.after is None and self.end.brk is not None and self.end.brk.stack:
+            described.after = self.end.brk.stack[-1]
         for number in range(key.handled):
             self.varying.mark_exception_arguments(code, handled_parameter(number, key.live))
         for name in key.live:

@@ -26,6 +26,7 @@ from pyframe.bytecode import (
 )
 from pyframe.bytecode.flow import build_flow, displaced_cells, reachable, stack_depths
 
+from ..core.guard import UserLine
 from ..core.per_code import per_code
 from ..core.source import LocalSource, Source
 from .loops import UNBOUND, LoopBodySpec, extract_loop_body
@@ -69,7 +70,7 @@ class Continuation:
 
     `varying`: sources whose values of the given types are not constants. `sizes`: dimensions of tensors that vary.
     `loops`: it runs once per iteration of a loop. `handled`: the number of exceptions being handled when it is called.
-    `handles_errors`: its RESUME has an exception handler.
+    `handles_errors`: its RESUME has an exception handler. `after`: the line of the first break that it was made for.
     """
 
     def __init__(self) -> None:
@@ -78,6 +79,7 @@ class Continuation:
         self.loops = False
         self.handled = 0
         self.handles_errors = False
+        self.after: UserLine | None = None
 
 
 _CONTINUATIONS: dict[int, Continuation] = {}

@@ -1,15 +1,17 @@
 """The result of `pyframe.explain(fn)(*args)`: the graphs, graph breaks, guards and compile times of one call.
 
-`str()` of it is a report for people.
+`str()` of it is a short report for people; `html` writes one page with everything.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-from ..core.breaks import describe
+from ..core.breaks import CATALOGUE, describe_place
 from ..errors import GraphBreak
 
 
@@ -27,7 +29,7 @@ class Explanation:
         self.guards = [g for c in captures for g in c.guards]
         self.seconds: dict[str, float] = {}
         for capture in captures:
-            for phase, seconds in _phases(capture).items():
+            for phase, seconds in phases(capture).items():
                 self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
     @property
@@ -38,32 +40,53 @@ class Explanation:
     def graph_break_count(self) -> int:
         return len(self.breaks)
 
+    def cost_of(self, brk: GraphBreak) -> float:
+        """The milliseconds it took to capture and compile what follows a break. What it costs in each call is the
+        guards of one more entry, and operators that cannot be fused across it."""
+        line = brk.stack[-1] if brk.stack else None
+        found = (c for c in self.captures if line is not None and c.resumed_after == line)
+        return 1000 * sum(sum(c.seconds.values()) for c in found)
+
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, guards: bool = True) -> str:
-        """The report; without `guards`, these are only counted."""
-        out = [f"{len(self.graphs)} graphs, {len(self.breaks)} graph breaks, {len(self.guards)} guards"]
-        for i, gm in enumerate(self.graphs):
-            ops = Counter(
-                n.target if isinstance(n.target, str) else getattr(n.target, "__name__", str(n.target))
-                for n in gm.graph.nodes
-                if n.op in ("call_function", "call_method")
-            )
-            out.append(f"graph {i}: {sum(ops.values())} ops: " + ", ".join(f"{k} x{v}" for k, v in ops.most_common()))
-            out.extend(_compiled(gm))
-        for i, brk in enumerate(self.breaks):
-            out.append(f"break {i}: {describe(brk.kind, brk.detail, brk.stack)}")
-        out += [f"{function} runs eagerly: {why}" for function, why in self.skipped]
+    def text(self, guards: bool = False) -> str:
+        """The report: breaks with their cost, then functions that run eagerly, graphs and times. Without `guards`,
+        these are only counted."""
+        total = 1000 * sum(sum(c.seconds.values()) for c in self.captures)
+        counted = (len(self.graphs), "graph"), (len(self.breaks), "graph break"), (len(self.guards), "guard")
+        out = [", ".join(f"{n} {what}" + ("s" if n != 1 else "") for n, what in counted) + f"; {total:.0f} ms"]
+        out += self._break_lines()
+        out += [f"{what} runs eagerly: {why}" for what, why in dict.fromkeys(self.skipped)]
+        out += _merged("graph", [graph_lines(gm) for gm in self.graphs])
         if guards:
-            out.append("guards:")
-        for guard in self.guards if guards else ():
-            out.append(f"    {guard.kind} {guard.source or ''}" + (f"  ({guard.line})" if guard.line else ""))
-        out.append("seconds: " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
-        return "\n".join(out)
+            out += ["guards:", *(f"    {line}" for line in guard_lines(self.guards))]
+        return "\n".join([*out, "ms: " + ", ".join(f"{k} {1000 * v:.0f}" for k, v in self.seconds.items())])
+
+    def _break_lines(self) -> list[str]:
+        """The breaks, most costly first. What is to be said of a kind is said once."""
+        costs = {id(brk): self.cost_of(brk) for brk in self.breaks}
+        out, told = [], set[str]()
+        for number, brk in enumerate(sorted(self.breaks, key=lambda brk: -costs[id(brk)])):
+            cost = costs[id(brk)]
+            head = f"break {number}" + (f" ({cost:.0f} ms to capture what follows)" if cost else "")
+            out += [f"{head}: [{brk.kind}] {brk.detail}", *describe_place(brk.stack)]
+            if brk.kind not in told:
+                told.add(brk.kind)
+                row = CATALOGUE[brk.kind]
+                out += [f"  why: {row.explanation}", *(f"  hint: {hint}" for hint in row.hints)]
+        return out
+
+    def html(self, path: str | Path) -> Path:
+        """Write the report as one HTML page, which needs neither a server nor a network, and return its path."""
+        from .html_page import page  # imported only where a page is asked for
+
+        target = Path(path)
+        target.write_text(page(self), encoding="utf-8")
+        return target
 
 
-def _phases(capture: Any) -> dict[str, float]:
+def phases(capture: Any) -> dict[str, float]:
     """Seconds by phase of a capture.  A backend that reports its own phases has its time split into them.  They may add
     up to more than the capture's "backend" phase, since subgraphs are compiled at their first call."""
     seconds = dict(capture.seconds)
@@ -73,6 +96,32 @@ def _phases(capture: Any) -> dict[str, float]:
             seconds[phase] = seconds.get(phase, 0.0) + spent
             seconds["backend"] = max(0.0, seconds["backend"] - spent)
     return seconds
+
+
+def graph_lines(gm: Any) -> tuple[str, ...]:
+    """The operators of a graph, and how it was compiled."""
+    ops = Counter(
+        n.target if isinstance(n.target, str) else getattr(n.target, "__name__", str(n.target))
+        for n in gm.graph.nodes
+        if n.op in ("call_function", "call_method")
+    )
+    return f"{sum(ops.values())} ops: " + ", ".join(f"{k} x{v}" for k, v in ops.most_common()), *_compiled(gm)
+
+
+def guard_lines(guards: Sequence[Any]) -> list[str]:
+    """Guards as text: kind, source and line. Equal lines are merged, with their number."""
+    lines = Counter(f"{g.kind} {g.source or ''}" + (f"  ({g.line})" if g.line else "") for g in guards)
+    return [line + (f"  ({count} times)" if count > 1 else "") for line, count in lines.items()]
+
+
+def _merged(what: str, texts: Sequence[tuple[str, ...]]) -> list[str]:
+    """Numbered texts, those of successive equal ones once."""
+    out = []
+    for text, same in itertools.groupby(enumerate(texts), key=lambda pair: pair[1]):
+        numbers = [number for number, _ in same]
+        name = f"{what} {numbers[0]}" if len(numbers) == 1 else f"{what}s {numbers[0]} to {numbers[-1]}, each"
+        out += [f"{name}: {text[0]}", *text[1:]]
+    return out
 
 
 def _compiled(gm: Any) -> list[str]:
