@@ -28,6 +28,7 @@ class Artifact:
 
     `sources`: C++ translation units; for a graph on a GPU Triton kernels, and then C++ for what runs on the CPU.
     `program`: for a graph with symbolic sizes, which sizes it is valid for. `related`: steps for `related_results`.
+    `not_fused`: as in GraphIR.
     """
 
     spec: PlanSpec
@@ -36,6 +37,7 @@ class Artifact:
     structure: pytree.TreeSpec | None
     program: Program | None = None
     related: tuple[Related, ...] = ()
+    not_fused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ def build(artifact: Artifact, report: CompileReport) -> list[Any]:
     """Build the kernels; returns what `make_plan` takes as kernels."""
     with report.phase("build"):
         addresses = without_lock(lambda: build_kernels(artifact))
+    if report.artifacts is not None:
+        report.artifacts.append(artifact)
     report.kernels += len(artifact.spec.kernel_names)
     count("kernels", len(artifact.spec.kernel_names))
     report.externs += sum(isinstance(step, Extern) for step in artifact.spec.steps)

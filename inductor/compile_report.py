@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .artifact import Artifact
+
+_kept: contextvars.ContextVar[bool] = contextvars.ContextVar("keeping_artifacts", default=False)
+
+
+@contextlib.contextmanager
+def keeping_artifacts() -> Iterator[None]:
+    """Reports of graphs that are compiled within the block keep the compiled graphs."""
+    token = _kept.set(True)
+    try:
+        yield
+    finally:
+        _kept.reset(token)
 
 
 @dataclass
@@ -15,6 +32,7 @@ class CompileReport:
     `seconds`: time by phase. `cache`: hit, miss or off. `fallback`: why the graph runs with ATen operators, None if it
     was compiled. `apart`: why the graph is compiled separately for each combination of sizes, None if it is not.
     `not_recorded`: why calls are not recorded as CUDA graphs, for each plan where this was asked for and is impossible.
+    `artifacts`: the compiled graphs with the source of their kernels, within `keeping_artifacts`; else None.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -24,6 +42,7 @@ class CompileReport:
     fallback: str | None = None
     apart: str | None = None
     not_recorded: list[str] = field(default_factory=list)
+    artifacts: list[Artifact] | None = field(default_factory=lambda: [] if _kept.get() else None)
 
     def add(self, piece: CompileReport) -> None:
         """Add the report of a subgraph to this one."""
@@ -34,6 +53,8 @@ class CompileReport:
         self.externs += piece.externs
         self.fallback = self.fallback or piece.fallback
         self.apart = self.apart or piece.apart
+        if self.artifacts is not None:
+            self.artifacts += piece.artifacts or ()
         piece.not_recorded.extend(self.not_recorded)
         self.not_recorded = piece.not_recorded  # one list, since calls add to it
 

@@ -154,7 +154,8 @@ def generate_aten(
     sources = source.texts() if isinstance(source, Source) else (*source.kernels, *source.host.texts())
     if views:
         spec = replace(spec, outputs=_with_views(spec.outputs, views))
-    artifact = Artifact(spec, tuple(sources), form, structure if form is None else None)
+    kept = structure if form is None else None
+    artifact = Artifact(spec, tuple(sources), form, kept, not_fused=tuple(graph.not_fused))
     show_code(artifact)
     return artifact
 

@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
         "compile times of the functions that it compiled with pyframe.compile. The exit status is that of the script.",
     )
     explain.add_argument("--guards", action="store_true", help="list the guards, too")
+    explain.add_argument("--html", metavar="FILE", help="also write one HTML page with graphs, kernels and plans")
     explain.add_argument("script", help="the file to run")
     explain.add_argument("args", nargs=argparse.REMAINDER, help="arguments for the script")
     return top

@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import nn
 
+from inductor.compile_report import keeping_artifacts
+
 from . import _C, metrics
 from .backends import Backend, find_backend, split_settings, takes_fake_tensors
 from .callables import caller_of, compile_class, original, python_function, suspends
@@ -147,7 +149,8 @@ def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanatio
         checked, chosen = _checked(backend, settings.get("fullgraph", False), *given)
         compiler = FrameCompiler(chosen, checked, str(backend))
         compiler.captures = []
-        result = _compile_with(fn, compiler, {"backend": backend})(*args, **kwargs)
+        with keeping_artifacts():
+            result = _compile_with(fn, compiler, {"backend": backend})(*args, **kwargs)
         return Explanation(compiler.captures, result)
 
     return run

@@ -73,6 +73,7 @@ class Capture:
     breaks: list[Any]
     seconds: dict[str, float] = field(default_factory=dict)
     skipped: str | None = None  # why the frame runs eagerly
+    guard_seconds: float = 0.0  # of one evaluation of all guards
     resumed_after: UserLine | None = None  # of a resume function: the line of the break
 
 
@@ -225,7 +226,11 @@ class FrameCompiler:
             follow_resets()
             user_directives.follow_substitutes()
             entry = self._capture(func, locals_, len(entries))
-            if entry.guards.check(func, locals_, False)[0] >= 0:  # a finalizer, for example, changed what was read
+            start = time.perf_counter()
+            failed = entry.guards.check(func, locals_, False)[0]
+            if self.captures:
+                self.captures[-1].guard_seconds = time.perf_counter() - start
+            if failed >= 0:  # a finalizer, for example, changed what was read
                 entry = self._capture(func, locals_, len(entries))
             _C.install(code, entry)  # before threads that wait for this capture continue: they look for it
             return entry

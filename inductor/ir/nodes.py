@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -174,7 +174,8 @@ class GraphIR:
     """A lowered graph. `buffers` holds ComputedBuffers and ExternKernels in program order.
 
     `outputs` are values in memory, Python ints, or None. `viewed` are the positions of outputs that must be distinct
-    tensor objects although an input or an earlier output has the same memory and layout.
+    tensor objects although an input or an earlier output has the same memory and layout. `not_fused`: sentences on why
+    the scheduler left loops apart that access the same buffers.
     """
 
     inputs: list[Any]
@@ -183,3 +184,4 @@ class GraphIR:
     outputs: list[BufferView | int | None]
     origins: dict[str, fx.Node] | None = None
     viewed: frozenset[int] = frozenset()
+    not_fused: list[str] = field(default_factory=list)

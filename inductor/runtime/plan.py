@@ -118,6 +118,12 @@ def _step_labels(spec: PlanSpec, places: Callable[[Sequence[int]], str] | None) 
     return [next(names) if isinstance(step, KernelCall | Launch) else "" for step in delay_frees(spec.steps)]
 
 
+def call_labels(spec: PlanSpec) -> list[str]:
+    """The kernel and the operators of each KernelCall and Launch in order, where the plan has that."""
+    calls = [step for step in spec.steps if isinstance(step, KernelCall | Launch)]
+    return [_call_label(step, origin, None) for step, origin in zip(calls, spec.call_origins)]
+
+
 def _call_label(
     step: KernelCall | Launch, origin: CallOrigin, places: Callable[[Sequence[int]], str] | None
 ) -> str:

@@ -24,6 +24,8 @@ GENERATOR = "%generator"  # pseudo-buffer for the state of the random number gen
 
 MAX_CANDIDATES = 64  # how many earlier readers of a buffer, nearest first, are considered for fusion with a new reader
 
+MAX_REFUSALS = 200  # sentences on loops that were left apart, which compiled graphs keep
+
 log = logging.getLogger("inductor.schedule")
 
 
@@ -40,6 +42,7 @@ def schedule(graph: GraphIR) -> list[Group | ExternKernel]:
     scheduler = _Scheduler(graph)
     for number, buffer in enumerate(graph.buffers):
         scheduler.place(number, buffer)
+    graph.not_fused = scheduler.refusals
     ordered = scheduler.ordered()
     _mark_stored(ordered, output_names(graph))
     _mark_by_value(ordered, graph)
@@ -75,6 +78,7 @@ class _Scheduler:
     def __init__(self, graph: GraphIR) -> None:
         self.units: dict[int, _Unit] = {}
         self.dependencies = Dependencies()
+        self.refusals: list[str] = []
         self.writer: dict[str, int] = {}
         self.readers: dict[str, dict[int, None]] = {}
         computed = [b for b in graph.buffers if isinstance(b, ComputedBuffer)]
@@ -112,6 +116,7 @@ class _Scheduler:
         candidates = {n for n in candidates if isinstance(self.units[n].what, Group)}
         ranked = sorted(((self._score(n, number, reads), n) for n in candidates - self._cyclic(candidates, direct)),
                         reverse=True)  # fmt: skip
+        refusals = []
         for _, n in ranked:
             unit = self.units[n]
             assert isinstance(unit.what, Group)
@@ -124,6 +129,9 @@ class _Scheduler:
                 self._merge_producers(n)
                 return n
             log.debug("%s not into unit %d: %s", group.members[0].node.name, n, answer.reason)
+            other = " ".join(m.node.name for m in unit.what.members)
+            refusals.append(f"{group.members[0].node.name} is not in the kernel of {other}: {answer.reason}")
+        self.refusals += refusals[: max(0, MAX_REFUSALS - len(self.refusals))]
         return None
 
     def _score(self, n: int, number: int, reads: set[str]) -> tuple[int, int]:

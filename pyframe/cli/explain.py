@@ -7,6 +7,8 @@ import runpy
 import sys
 from pathlib import Path
 
+from inductor.compile_report import keeping_artifacts
+
 from ..driver import Capture, recorded_captures
 from ..report.explain import Explanation
 
@@ -18,11 +20,13 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     sys.argv = [arguments.script, *arguments.args]
     sys.path[0] = str(Path(arguments.script).resolve().parent)
-    with recorded_captures() as captures:
+    with keeping_artifacts(), recorded_captures() as captures:
         try:
             runpy.run_path(arguments.script, run_name="__main__")
         finally:
             print(_report(captures, arguments.guards), flush=True)
+            if arguments.html is not None:
+                print(f"page: {Explanation(captures, None).html(arguments.html)}", flush=True)
     return 0
 
 

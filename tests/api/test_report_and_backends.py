@@ -88,3 +88,37 @@ def test_what_is_compiled_at_the_first_call_is_counted() -> None:
     assert pyframe.counters["graphs"] == pyframe.counters["kernels"] == pyframe.counters["cache_hits"] + pyframe.counters["cache_misses"] == 1
     explained = pyframe.explain(pieces)(torch.ones(3))
     assert explained.seconds["backend"] >= 0.0
+
+
+def test_explain_is_short_and_names_what_breaks_cost():
+    def f(x):
+        print("once")
+        x = x.sin()
+        print("twice")
+        return x.cos()
+
+    report = pyframe.explain(f)(torch.ones(3))
+    text = str(report)
+    assert text.count("why: ") == 1 and text.count("[builtin-side-effect]") == 2
+    assert text.index("break 0") < text.index("graph 0") and "ms to capture what follows" in text
+    assert all(report.cost_of(brk) > 0 for brk in report.breaks)
+    assert "guards:" not in text and "guards:" in report.text(guards=True)
+    assert "CLASS_FINDS" not in text and "CLASS_FINDS" in report.text(guards=True)
+
+
+def test_what_follows_a_break_in_a_loop_is_its_cost():
+    def f(x):
+        for _ in range(2):
+            x = x.sin()
+            print("in a loop")
+        return x.cos()
+
+    report = pyframe.explain(f, backend="eager")(torch.ones(3))
+    assert report.cost_of(report.breaks[0]) > 0
+
+
+def test_equal_graphs_and_guards_are_said_once():
+    report = pyframe.explain(Branching(), backend="eager")(torch.ones(3))
+    report.graphs = report.graphs[:1] * 3
+    report.guards = report.guards[:1] * 3
+    assert "graphs 0 to 2, each: " in str(report) and "(3 times)" in report.text(guards=True)
