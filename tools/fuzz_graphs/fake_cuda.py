@@ -111,6 +111,7 @@ class CpuGenerator:
 def _make_plan(
     spec: PlanSpec, kernels: Sequence[Any], bound: Sequence[torch.Tensor] = (), form: str = "tuple",
     python: bool = False, fallback: Callable[..., Any] | None = None, label: str | None = None,
+    places: Callable[[Sequence[int]], str] | None = None,
 ) -> InterpretedPlan:
     return InterpretedPlan(spec, kernels, bound, form, fallback)
 
