@@ -34,7 +34,7 @@ def fall_back(gm: fx.GraphModule, error: Exception, strict: bool) -> Callable[..
     show("fallbacks", lambda: f"{reason}\n{gm.print_readable(print_output=False)}")
     whose = f"the graph of {function.function} ({function.file}:{function.line})" if function else "a graph"
     kind = _kind(error, node, function)
-    warn_once(kind, f"inductor: {whose} runs with ATen operators, not compiled: {reason}", stacklevel=5)
+    warn_once(kind, f"inductor: {whose} runs with ATen operators, not compiled: {reason}")
     return run_with_aten(gm)
 
 

@@ -82,7 +82,7 @@ def translated(options: Mapping[str, Any] | None, mode: str | None, own: frozens
             ignored.append(f"{given}={value!r}{_instead(name)}")
     if ignored:
         what = ", ".join(ignored)
-        warn_once(f"options {what}", f"inductor: these options of torch.compile have no effect: {what}", stacklevel=5)
+        warn_once(f"options {what}", f"inductor: these options of torch.compile have no effect: {what}")
     return result
 
 

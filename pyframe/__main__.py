@@ -22,7 +22,12 @@ def parser() -> argparse.ArgumentParser:
         "cache",
         help="where compiled graphs and kernels are kept, and how many",
         description="Print the directory, size and entries of the cache of compiled graphs and kernels. Exit status 1 "
-        "if it is not used.",
+        "if it is not used, or if `verify` finds damaged entries.",
+    )
+    cache.add_argument(
+        "action", nargs="?", choices=("list", "prune", "verify", "clear"),
+        help="list: each entry with kind, size and last use; prune: as --prune; verify: compare each entry with its "
+        "checksum and remove damaged ones; clear: as --clear",
     )
     change = cache.add_mutually_exclusive_group()
     change.add_argument("--clear", action="store_true", help="remove all entries")

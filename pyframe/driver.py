@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 import types
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ import torch
 
 from inductor.aot.fake import fake_mode
 from inductor.log.stages import show
+from inductor.log.warnings import warn
 from inductor.process.compile_lock import make_once
 from inductor.process.thread_state import restored_on_error
 
@@ -172,7 +172,7 @@ class FrameCompiler:
         code = func.__code__
         if self.options.fullgraph and code in self.always and code not in self.warned:
             self.warned.add(code)
-            warnings.warn(f"pyframe: {place(func)} runs eagerly despite fullgraph=True: {why}", stacklevel=3)
+            warn(f"pyframe: {place(func)} runs eagerly despite fullgraph=True: {why}")
 
     def _find_entry(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> _C.Entry | None:
         """An entry that fits this call and that another thread installed after this call's guards were evaluated."""
@@ -252,7 +252,7 @@ class FrameCompiler:
         except (BackendCompilerFailed, InternalError) as error:
             if not config.suppress_errors:
                 raise
-            warnings.warn(f"pyframe: {code.co_qualname} runs eagerly: {error}", stacklevel=2)
+            warn(f"pyframe: {place(func)} runs eagerly: {error}")
             return _C.SKIP
 
     def _importing(self, func: types.FunctionType) -> bool:

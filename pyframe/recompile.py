@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 import types
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from inductor.log.stages import show
+from inductor.log.warnings import warn
 
 from . import _C, config, stance
 from .core import guard_explain, weak_codes
@@ -115,12 +115,11 @@ class RecompilePolicy:
         known = id(code) in self.limited
         weak_codes.add(self.limited, code)
         if self.warns and not known:
-            warnings.warn(
+            warn(
                 f"pyframe: {place(func)} reached the recompile limit ({self.options.recompile_limit}); "
                 f"calls whose guards match none of its captures run eagerly. "
                 f"The guard that failed last: {reason}. Pass the changing value as a tensor, "
-                f"or raise pyframe.config.recompile_limit.",
-                stacklevel=2,
+                f"or raise pyframe.config.recompile_limit."
             )
         return False
 

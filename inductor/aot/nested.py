@@ -116,9 +116,7 @@ class Nested:
         warn_once(
             "gradient of an intermediate result",
             "inductor: this backward pass does not compute the gradient of one result of a compiled graph with respect "
-            "to another result of the same graph; from the next call of the graph on it is computed",
-            stacklevel=3,
-        )
+            "to another result of the same graph; from the next call of the graph on it is computed")
         return None
 
 

@@ -127,9 +127,7 @@ class Rerun:
         warn_once(
             "NaN in a backward of some results",
             "inductor: a backward of some results of a compiled graph gives gradients with NaNs, which eager may not "
-            "give, and the graph cannot run again in eager. Run this part with backend='eager'.",
-            stacklevel=3,
-        )
+            "give, and the graph cannot run again in eager. Run this part with backend='eager'.")
         return found
 
     def can_run(self, ctx: Any) -> bool:
@@ -184,7 +182,7 @@ class Rerun:
             _ = ctx.saved_tensors  # raises autograd's own error if one was freed or written since
         held = self._primals(held, versions)
         if what is not None:
-            warn_once(what, f"inductor: {what} runs the captured graph eagerly", stacklevel=3)
+            warn_once(what, f"inductor: {what} runs the captured graph eagerly")
         # the graph already contains what `__torch_function__` of the inputs' classes does
         with self._modes(states), torch._C.DisableTorchFunctionSubclass():
             primals = self._inputs(held)

@@ -135,7 +135,7 @@ class Bench:
 
 def _report_difference(product: Product, config: ProductConfig) -> None:
     what = f"a kernel for {product.kernel.target} {product.sizes} {config}"
-    warn_once("template", f"inductor: the result of {what} differs from ATen's; it is not used", stacklevel=5)
+    warn_once("template", f"inductor: the result of {what} differs from ATen's; it is not used")
 
 
 def _run(plan: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -146,6 +146,10 @@ class Cache:
         folder = self._folder()
         return [] if folder is None else _files(folder, _ENTRY)
 
+    def is_intact(self, path: Path) -> bool:
+        """Whether a file of the cache holds what was written to it."""
+        return _contents(path, path.stem, path.suffix) is not None
+
     def trim(self) -> int:
         """Remove the least recently used entries beyond `max_bytes`, and temporary files of killed writers; return the
         number of bytes of removed entries."""
@@ -174,12 +178,8 @@ class Cache:
             if folder is None:
                 continue
             path = _path(folder, key, suffix)
-            try:
-                sealed = read_own_file(path, _MAGIC, _SEAL) or b""
-            except OSError:
-                continue
-            data, magic, digest = sealed[:-_SEAL], sealed[-_SEAL:-32], sealed[-32:]
-            if magic == _MAGIC and _checksum(key, suffix, data) == digest:
+            data = _contents(path, key, suffix)
+            if data is not None:
                 return path, data
         return None
 
@@ -236,6 +236,16 @@ def _path(folder: Path, key: str, suffix: str) -> Path:
     return folder / key[:2] / f"{key}{suffix}"
 
 
+def _contents(path: Path, key: str, suffix: str) -> bytes | None:
+    """What was written to an entry; None if it cannot be read or is damaged."""
+    try:
+        sealed = read_own_file(path, _MAGIC, _SEAL) or b""
+    except OSError:
+        return None
+    data, magic, digest = sealed[:-_SEAL], sealed[-_SEAL:-32], sealed[-32:]
+    return data if magic == _MAGIC and _checksum(key, suffix, data) == digest else None
+
+
 def _checksum(key: str, suffix: str, data: bytes) -> bytes:
     """The checksum of an entry and its name, so that an entry moved to another key is invalid."""
     return hashlib.sha256(f"{key}{suffix}\0".encode() + data).digest()
@@ -277,7 +287,7 @@ def _max_bytes() -> int:
 
 def _warn(reason: str) -> None:
     """Warn about the first problem with the cache; later ones are not reported."""
-    warn_once("cache", f"compiled kernels: {reason}", stacklevel=5)
+    warn_once("cache", f"compiled kernels: {reason}")
 
 
 _shared: dict[Path | None, Cache] = {}

@@ -66,7 +66,7 @@ def recorded(
 def _report(reason: str, refused: Callable[[str], None]) -> None:
     show("cudagraphs", f"a graph is not recorded: {reason}")
     count("cudagraphs_refused")
-    warn_once(f"cudagraphs {reason}", f"inductor: a graph runs without CUDA graphs: {reason}", stacklevel=5)
+    warn_once(f"cudagraphs {reason}", f"inductor: a graph runs without CUDA graphs: {reason}")
     refused(reason)
 
 

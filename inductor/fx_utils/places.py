@@ -102,9 +102,16 @@ def blame(error: Exception, node: fx.Node) -> None:
         error.graph_node = node  # type: ignore[attr-defined]
 
 
+def _own_text(error: Exception) -> str:
+    """The message of an exception; of torch's own classes only its first paragraph, because advice on tools of torch
+    that do not apply here follows."""
+    is_torchs = type(error).__module__.partition(".")[0] == "torch"
+    return str(error).partition("\n\n")[0] if is_torchs else str(error)
+
+
 def reason_of(error: Exception) -> str:
     """The reason for an exception, for messages and reports: exception, operator, and user's line."""
-    text = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}: {_own_text(error)}"
     node = getattr(error, "graph_node", None)
     if node is None:
         return text

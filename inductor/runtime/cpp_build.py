@@ -11,6 +11,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -28,7 +29,8 @@ _NATIVE = {"x86_64": ("-march=native",), "aarch64": ("-mcpu=native",), "arm64": 
 _CAUTIOUS_FLAGS = ("-O1", "-ffp-contract=off")
 _TIMEOUT_SECONDS = 600
 _VERSION_SECONDS = 60
-_MESSAGE_LINES = 30
+_MAX_LOGS = 10
+_logs: list[str] = []  # files with the output of a compiler that failed
 INCLUDE = Path(__file__).resolve().parent.parent / "codegen" / "cpp"
 USE_SLEEF = "#define USE_SLEEF 1\n"  # before including vec.h: lets its functions call SLEEF
 # Matches a call of a SLEEF function in vec.h; the group is the function's name.
@@ -236,10 +238,32 @@ def _built(
                 ended = _run(cautious, _TIMEOUT_SECONDS, processes, folder)
             if ended.returncode == 0 and library.exists():
                 return library.read_bytes()
-            message = "\n".join(done.stderr.splitlines()[:_MESSAGE_LINES])
-            raise RefusedSource(f"the C++ compiler {_ending(done.returncode)}: {shlex.join(line)}\n{message}")
+            log = _log_of(line, done.stderr, source) if otherwise else None  # others are trials that may fail
+            where = f" (the whole log: {log})" if log is not None else ""
+            raise RefusedSource(f"the C++ compiler {_ending(done.returncode)}: {_first_error(done.stderr)}{where}")
     except OSError as error:
         raise BuildError(f"the C++ compiler's files cannot be written: {error}") from error
+
+
+def _first_error(text: str) -> str:
+    """The first error in a compiler's output; its first line if no line looks like an error."""
+    lines = text.strip().splitlines() or ["it printed nothing"]
+    return next((line for line in lines if "error: " in line), lines[0]).strip()
+
+
+def _log_of(line: Sequence[str], text: str, source: str) -> str | None:
+    """The file with the command, the compiler's output and the source; None if there is no place for it, or if this
+    process has written enough of them."""
+    if len(_logs) >= _MAX_LOGS:
+        return None
+    try:
+        number, path = tempfile.mkstemp(prefix="pyframe-compiler-", suffix=".log")
+        with open(number, "w") as file:
+            file.write(f"{shlex.join(line)}\n\n{text}\n\n{source}")
+    except OSError:
+        return None
+    _logs.append(path)
+    return path
 
 
 def _ending(code: int) -> str:

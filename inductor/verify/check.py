@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from ..eager.higher_order import runnable
 from ..fallback import check_expected
 from ..fx_utils.places import captured_function, name_of, user_place
 from ..log.stages import count, show
+from ..log.warnings import warn
 from ..process.compile_lock import compile_lock
 from ..verify_policy import Policy, budget, sampler
 from .compare import NotComparable, copies, device_of, difference, run, run_converted, same_random_numbers
@@ -79,11 +79,10 @@ class Checked:
         with _state_kept(self.gm), same_random_numbers(device_of(args)):
             fault = self._fault(args)
         script = write_repro(self.gm, copies(args), why)
-        warnings.warn(
+        warn(
             f"inductor: {self._whose()} returned another result than ATen: {why}. {_describe(fault)} ATen's result is "
             f"returned, and the graph runs with ATen from now on. To reproduce: {script} "
-            f"(`python -m inductor.minify_repro` makes it smaller).",
-            stacklevel=4,
+            f"(`python -m inductor.minify_repro` makes it smaller)."
         )
 
     def _fault(self, args: Sequence[Any]) -> Fault | None:

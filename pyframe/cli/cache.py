@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -48,6 +49,16 @@ def summary(cache: Cache) -> list[str]:
     ]
 
 
+def listed(cache: Cache) -> list[str]:
+    """A line for each entry, most recently used first: kind, size, time of the last use, and file."""
+    lines = []
+    for path, status in sorted(cache.entries(), key=lambda entry: -entry[1].st_mtime):
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(status.st_mtime))
+        kind = CONTENTS.get(path.suffix, path.suffix)
+        lines.append(f"{kind:<18} {size_text(status.st_size):>10}  {used}  {path.name}")
+    return lines
+
+
 def run(arguments: argparse.Namespace) -> int:
     """The command. Exit status 1 if the cache is not used."""
     state = health(default_directory())
@@ -55,9 +66,18 @@ def run(arguments: argparse.Namespace) -> int:
         print(state)
         return 1
     cache = Cache()
-    if arguments.clear:
+    damaged: list[Path] = []
+    if arguments.clear or arguments.action == "clear":
         print(f"removed: {size_text(cache.clear())}")
-    elif arguments.prune:
+    elif arguments.prune or arguments.action == "prune":
         print(f"removed: {size_text(cache.trim())}")
+    elif arguments.action == "list":
+        print(*listed(cache), sep="\n")
+    elif arguments.action == "verify":
+        damaged = [path for path, _ in cache.entries() if not cache.is_intact(path)]
+        for path in damaged:
+            print(f"damaged, removed: {path}")
+            path.unlink(missing_ok=True)
+        print(f"verified: {len(damaged)} entries were damaged" if damaged else "verified: all entries are intact")
     print(f"directory: {state.found}", *summary(cache), sep="\n")
-    return 0
+    return int(bool(damaged))

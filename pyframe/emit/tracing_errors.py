@@ -46,7 +46,7 @@ def check_not_ours(error: Exception, target: Callable[..., Any] | str, label: st
     what = f"tracing {label} failed in {code.co_qualname}: {type(error).__name__}: {error}"
     if os.environ.get("PYFRAME_STRICT") == "internal":
         raise InternalError(what) from error
-    warn_once(f"tracing {label}", f"pyframe: {what}; the operator runs outside of the graph", stacklevel=2)
+    warn_once(f"tracing {label}", f"pyframe: {what}; the operator runs outside of the graph")
 
 
 def lacks_fake(target: Callable[..., Any] | str) -> bool:

@@ -112,6 +112,22 @@ def test_cache_counts_prunes_and_clears(monkeypatch, capsys, tmp_path):
     assert "entries: 0" in capsys.readouterr().out and not paths[1].exists()
 
 
+def test_cache_lists_and_verifies_entries(capsys):
+    paths = [Cache().put_file(content_key(suffix), suffix, bytes(2000)) for suffix in (".graph", ".so")]
+    assert main(["cache", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split("  ")[0].strip() for line in lines[:2]} == {"graphs", "C++ kernels"}
+    assert all(path.name in "".join(lines) for path in paths)
+    assert main(["cache", "verify"]) == 0 and "all entries are intact" in capsys.readouterr().out
+    data = bytearray(paths[0].read_bytes())
+    data[100] ^= 1
+    paths[0].write_bytes(data)
+    assert main(["cache", "verify"]) == 1
+    assert f"damaged, removed: {paths[0]}" in capsys.readouterr().out
+    assert [path.exists() for path in paths] == [False, True]
+    assert main(["cache", "clear"]) == 0 and "entries: 0" in capsys.readouterr().out
+
+
 def test_a_cache_that_others_may_write_to_is_wrong(capsys, tmp_path):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache").chmod(0o777)

@@ -264,3 +264,44 @@ def test_counters_may_be_cleared() -> None:
     pyframe.counters.clear()
     pyframe.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
     assert pyframe.counters["graphs"] == 1
+
+
+def warned_at(call):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        call()
+    return [(w.filename, w.lineno) for w in found if "pyframe: " in str(w.message) or "inductor: " in str(w.message)]
+
+
+def test_warnings_point_at_the_users_line_and_name_the_function():
+    def wide(x, n):
+        return x * n
+
+    compiled = pyframe.compile(wide, backend="eager", dynamic=False, recompile_limit=1)
+    compiled(torch.ones(2), 3)
+
+    def call():
+        return compiled(torch.ones(2), 4)  # limited
+
+    assert warned_at(call) == [(HERE, lineno("limited"))]
+
+
+def test_a_module_that_is_not_compiled_warns_at_the_users_line(monkeypatch):
+    monkeypatch.setenv("CXX", "/nonexistent/c++")
+    monkeypatch.delenv("PYFRAME_STRICT", raising=False)
+    monkeypatch.setattr("inductor.log.warnings.shown", set())
+    model = pyframe.compile(nn.Sequential(nn.Linear(3, 5), nn.Softmax(-1)), options={"cache": False})
+
+    def call():
+        return model(torch.ones(7, 3))  # uncompiled
+
+    assert warned_at(call) == [(HERE, lineno("uncompiled"))]
+
+
+def test_advice_on_torchs_own_tools_is_left_out():
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    from inductor.fx_utils.places import reason_of
+
+    error = GuardOnDataDependentSymNode("u0 > 1", "cannot decide\n\nFor more information, run with TORCH_LOGS=dynamic")
+    assert reason_of(error) == "GuardOnDataDependentSymNode: cannot decide"

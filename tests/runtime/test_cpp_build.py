@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -124,7 +125,7 @@ def test_a_compiler_with_flags(store, monkeypatch):
 
 
 @pytest.mark.parametrize("source, why", [
-    ("#include <no_such_header.h>\n", r"failed \(exit status 1\).*\n.*no_such_header.h"), ("int f( {", "expected"),
+    ("#include <no_such_header.h>\n", r"failed \(exit status 1\): .*no_such_header.h"), ("int f( {", "expected"),
     ("#error \xff\n", "error"),
 ])
 def test_a_source_that_is_refused(store, source, why):
@@ -134,7 +135,7 @@ def test_a_source_that_is_refused(store, source, why):
 
 @pytest.mark.parametrize("script, why", [
     ("exec $real --no-such-flag \"$@\"", "no-such-flag"),
-    ("printf '\\377\\376 bad bytes' >&2; exit 3", "exit status 3.*\n.*bad bytes"),
+    ("printf '\\377\\376 bad bytes' >&2; exit 3", r"exit status 3\): .*bad bytes"),
     ("exit 0", "made no library"),
     ("kill -9 $$", "killed by SIGKILL.*memory"),
     ("kill -SEGV $$", "killed by SIGSEGV"),
@@ -329,3 +330,19 @@ def test_a_library_that_only_a_copy_of_can_be_loaded(store, monkeypatch):
 
     monkeypatch.setattr(cpp_build, "_open", refuse)
     assert ctypes.CFUNCTYPE(ctypes.c_int)(kernel_addresses([path], ["f"])[0])() == 44
+
+
+def test_a_failing_compiler_shows_its_first_error_and_where_the_log_is(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    source = "int before;\nint f() { return not_declared; }\nint g() { return nor_this; }\n"
+    with pytest.raises(BuildError, match="not_declared") as caught:
+        build_all([source])
+    message = str(caught.value)
+    assert "nor_this" not in message and "\n" not in message
+    log = Path(message.rpartition("log: ")[2].rstrip(")"))
+    assert log.parent == tmp_path and "nor_this" in log.read_text() and source in log.read_text()
+    log.unlink()
+    monkeypatch.setattr(cpp_build, "_logs", [None] * cpp_build._MAX_LOGS)
+    with pytest.raises(BuildError) as caught:
+        build_all([source + "\n"])
+    assert "log: " not in str(caught.value)
