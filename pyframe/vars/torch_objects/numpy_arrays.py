@@ -28,7 +28,7 @@ from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
 from ..registry import Args, Kwargs, register
 from ..tracer import Tracer
 from . import tensor_class
-from .numpy_examples import Returned, example_of, returned_by_numpy, storage_of
+from .numpy_examples import Returned, compare_with_numpy, example_of, storage_of
 from .overrides import leaves_of
 from .tensor import INPLACE, TensorVar, tensor_and_args
 
@@ -162,6 +162,10 @@ class NdArrayVar(Var):
     def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
         if value is None:
             tx.raise_(ValueError, "cannot delete array elements")
+        if isinstance(value, NdArrayVar) and storage_of(value.tensor.fake) == storage_of(self.tensor.fake):
+            copied = value.tensor.call_method(tx, "clone", [], {})  # NumPy allows the two to overlap in memory
+            assert isinstance(copied, TensorVar)
+            value = NdArrayVar(copied, None, value.scalar)
         _node(tx, "setitem", operator.setitem, [self, key, value], {})
 
     def unpack(self, tx: Tracer) -> list[Var]:
@@ -247,13 +251,16 @@ def _node(
         tx.graph_break("unsupported-object", f"numpy.{name}, while attributes of torch.Tensor are the program's own,")
     values = [_node_argument(tx, arg) for arg in args]
     named = {key: _node_argument(tx, value) for key, value in kwargs.items()}
+    target = _target(name, fn)
+    returned, difference = compare_with_numpy(original or fn, target, args, kwargs, _example)
+    if difference is not None:
+        tx.graph_break("unsupported-torch-op", f"torch's implementation of numpy.{name} {difference}")
     known = set(tx.graph.graph.nodes)
-    result = tx.graph.call(_target(name, fn), values, named)
-    tensors = _tensors(result)
-    found = [torch.empty(0, dtype=tensor.fake.dtype, device="cpu").numpy().dtype for tensor in tensors]
-    returned = returned_by_numpy(original or fn, args, kwargs, _example)
+    result = tx.graph.call(target, values, named)
     if returned is None:
         return _result(result, None)
+    tensors = _tensors(result)
+    found = [torch.empty(0, dtype=tensor.fake.dtype, device="cpu").numpy().dtype for tensor in tensors]
     expected = [each.dtype for each in returned]
     if expected != found:
         tx.graph.forget(known)
@@ -285,13 +292,13 @@ def _copied(tx: Tracer, var: Var, tensors: Sequence[TensorVar]) -> Var:
     return var
 
 
-def _example(var: Var, most: float) -> Any:
-    """An argument for `returned_by_numpy`; arrays as `example_of` creates them."""
+def _example(var: Var, most: float, number: int) -> Any:
+    """An argument for `compare_with_numpy`; arrays as `example_of` creates them."""
     if isinstance(var, NdArrayVar):
-        array = example_of(var.tensor.fake, most)
+        array = example_of(var.tensor.fake, most, number)
         return array[()] if var.scalar else array
     if is_plain(var):
-        return var.python_type()(_example(item, most) for item in var.items)
+        return var.python_type()(_example(item, most, number) for item in var.items)
     return var.constant()
 
 

@@ -231,3 +231,35 @@ def test_a_number_read_before_a_write_is_kept() -> None:
 
     results = [run(np.arange(3.0)) for run in (program, pyframe.compile(program))]
     assert same(*results)
+
+
+FIVE = np.arange(5.0)
+OTHER_THAN_TORCH = {
+    "floor_by_zero": (lambda a: a // 0, np.arange(3)),
+    "remainder_by_array": (lambda a: a % (a - 1), np.arange(3)),
+    "negative_power": (lambda a: 2**a, np.arange(-1, 3)),
+    "power_of_integers": (lambda a: a**2, np.arange(-1, 3)),
+    "median": (lambda a: np.median(a), FIVE),
+    "percentile": (lambda a: np.percentile(a, 30), FIVE),
+    "histogram": (lambda a: np.histogram(a, 3)[0], np.arange(5)),
+    "heaviside": (lambda a: np.heaviside(a, 0.5), np.arange(3)),
+    "range_without_step": (lambda a: np.ogrid[0:2] + a, np.arange(2)),
+    "average": (lambda a: np.average(a, weights=a + 1), FIVE),
+    "bits_of_floats": (lambda a: a & 1, FIVE),
+    "written_while_read": (lambda a: a.__setitem__(slice(1, None), a[:-1]) or a + 0, FIVE),
+    "read_only": (lambda a: np.broadcast_to(a, (2, 5)).__setitem__(0, 1.0), FIVE),
+    "masked": (lambda a: a[a > 1] + 1, FIVE),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_THAN_TORCH)
+def test_where_functions_of_torch_differ_numpy_is_called(name: str) -> None:
+    fn, array = OTHER_THAN_TORCH[name]
+    arrays = [array.copy(), array.copy()]
+    found: list[Any] = []
+    for run, a in zip((fn, pyframe.compile(fn)), arrays, strict=True):
+        try:
+            found.append(run(a))
+        except (TypeError, ValueError) as error:
+            found.append((type(error).__name__, str(error)))
+    assert same(*found) and same(*arrays)
