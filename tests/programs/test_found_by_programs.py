@@ -250,3 +250,37 @@ def test_gradients_of_a_group_norm_of_no_elements(shape):
         run(x).sum().backward()
         gradients.append([x.grad, *(p.grad for p in norm.parameters())])
     torch.testing.assert_close(gradients[1], gradients[0], equal_nan=True)
+
+
+def _shifted(x):
+    return (x.sum().item() + 1) << 1
+
+
+def _shifting(x):
+    return 1 << x.sum().item()
+
+
+def _matrix_product(x):
+    return x.sum().item() @ 2
+
+
+@pytest.mark.parametrize("program", [_shifted, _shifting, _matrix_product])
+def test_operators_that_floats_lack(program):
+    """torch's symbolic floats can be shifted, Python's floats cannot."""
+    messages = []
+    for run in (program, pyframe.compile(program)):
+        with pytest.raises(TypeError) as raised:
+            run(torch.ones(3))
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("name", ["__dict__", "__name__", "__mro__"])
+def test_attributes_of_a_class_that_instances_lack(name):
+    def program(array, x):
+        found = [getattr(value, name, ()) for value in (array, [x], (x,), {"a": x}.keys())]
+        return len(found), found, x + 1
+
+    array, x = torch.ones(2).numpy(), torch.ones(3)
+    got, wanted = pyframe.compile(program)(array, x), program(array, x)
+    assert got[:2] == wanted[:2]

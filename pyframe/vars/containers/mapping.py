@@ -18,7 +18,7 @@ from ...core.source import AttrSource, InstanceDictSource, Source
 from ..codegen import Codegen
 from ..protocol import dunder, slots
 from ..protocol.base import NotConstant, Raised, Var
-from ..protocol.class_reads import lookup
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import COMPARE, ConstVar, attribute_of_type, fold, make, maker
 from ..protocol.identity import IdVar
 from ..protocol.text import TextPlaceholder, hash_of
@@ -491,7 +491,7 @@ class DictViewVar(Var):
         return self.unsupported(tx, f"method {name!r}") if found is None else found
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        if not hasattr(self.python_type(), name):
+        if lookup(self.python_type(), name) is MISSING:
             tx.raise_(AttributeError, f"{slots.type_name(self)!r} object has no attribute {name!r}")
         if name == "mapping":
             return tx.call(make(types.MappingProxyType), [self.mapping], {})

@@ -11,6 +11,7 @@ from ...core.source import Source
 from ..codegen import Codegen
 from ..protocol import dunder, slots
 from ..protocol.base import NotConstant, Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, attribute_of_type, constants, fold, make, maker
 from ..protocol.text import TextPlaceholder, hash_of, text_argument
 from ..tracer import Tracer
@@ -61,7 +62,7 @@ class SequenceVar(Var):
         return TupleVar(items)
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        if not hasattr(self.python_type(), name):
+        if lookup(self.python_type(), name) is MISSING:
             tx.raise_(AttributeError, f"{self.python_type().__name__!r} object has no attribute {name!r}")
         if name == "__class__":
             return make(self.python_type())

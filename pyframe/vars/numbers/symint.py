@@ -106,6 +106,8 @@ class NumberVar(Var):
             return None
         if not is_number(other):
             return self.known().binary(tx, op, other, reflected) if isinstance(other, ConstVar) else None
+        if op == "@" or op in ("<<", ">>") and float in (self.python_type(), other.python_type()):
+            return None  # unlike Python's floats, torch's symbolic ones can be shifted
         return apply(tx, op, *((other, self) if reflected else (self, other)))
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:

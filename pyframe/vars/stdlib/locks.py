@@ -16,6 +16,7 @@ from ...core.source import Source
 from ...errors import Restart
 from ..codegen import Codegen
 from ..protocol.base import HeldVar, NotRebuildable, Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, MethodVar
 from ..registry import Handler, register
 from ..tracer import Tracer
@@ -41,7 +42,7 @@ class LockVar(Var):
         return True
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        if not hasattr(self.python_type(), name):
+        if lookup(self.python_type(), name) is MISSING:
             tx.raise_(AttributeError, f"{self.python_type().__name__!r} object has no attribute {name!r}")
         return MethodVar(self, name)
 

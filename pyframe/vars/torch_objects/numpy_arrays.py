@@ -24,6 +24,7 @@ from ..numbers.numpy_scalars import NUMPY_FUNCTIONS, NUMPY_NUMBERS, NumpyFunctio
 from ..objects.originals import as_first_seen, guard_parts
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
 from ..registry import Args, Kwargs, register
 from ..tracer import Tracer
@@ -103,7 +104,7 @@ class NdArrayVar(Var):
             return _node(tx, f"get_{name}", operator.attrgetter(name), [self], {})
         if name in _TO_PYTHON and name in ("data", "ctypes", "flat"):
             return self.unsupported(tx, f"attribute {name!r}")
-        if not hasattr(self.python_type(), name):
+        if lookup(self.python_type(), name) is MISSING:
             tx.raise_(AttributeError, f"'{_module_name(self.python_type())}' object has no attribute {name!r}")
         return MethodVar(self, name)
 
