@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .log.progress import enter_phase
+
 if TYPE_CHECKING:
     from .artifact import Artifact
 
@@ -62,6 +64,7 @@ class CompileReport:
     def phase(self, name: str) -> Iterator[None]:
         """Add the time that the block takes to phase `name`."""
         start = time.perf_counter()
+        enter_phase(name)
         try:
             yield
         finally:

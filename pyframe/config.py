@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import sys
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from inductor.log.progress import show_progress
 
 from . import _C
 from .errors import UserError
@@ -78,6 +81,15 @@ SETTINGS: dict[str, Setting] = {
     "ignore_logging_functions": Setting(
         set(), set, "Functions and methods, such as those of loggers, whose calls are left out of captured code."
     ),
+    "progress": Setting(
+        os.environ.get("PYFRAME_PROGRESS", "1") != "0", bool, "Calls that compile for more than two seconds show a "
+        "line with the phase, a count and an estimate, if stderr is a terminal and tqdm is installed. The environment "
+        "variable PYFRAME_PROGRESS=0 sets it to False.",
+    ),
+    "verbose": Setting(
+        False, bool, "Print a line to stderr for each capture and each graph break: the function and how long it took, "
+        "and what broke the graph.",
+    ),
 }
 if TYPE_CHECKING:  # for type checkers: `_Config` provides these
     recompile_limit: int
@@ -91,6 +103,8 @@ if TYPE_CHECKING:  # for type checkers: `_Config` provides these
     compile_when_traced: bool
     reorderable_logging_functions: set[Any]
     ignore_logging_functions: set[Any]
+    progress: bool
+    verbose: bool
 _values: dict[str, Any] = {name: copy.copy(setting.default) for name, setting in SETTINGS.items()}
 
 
@@ -103,6 +117,7 @@ def _setting(name: str) -> Setting:
 def _set(values: Mapping[str, Any]) -> None:
     _values.update(values)
     _C.set_stands_aside(not _values["compile_when_traced"])
+    show_progress(_values["progress"])
 
 
 def describe() -> str:

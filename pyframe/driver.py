@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from inductor.aot.fake import fake_mode
+from inductor.log.progress import compiling, enter_phase
 from inductor.log.stages import show
 from inductor.log.warnings import warn
 from inductor.process.compile_lock import make_once
@@ -274,7 +275,13 @@ class FrameCompiler:
     def _capture(self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int) -> _C.Entry:
         """A new entry for this call. `captures` is how many the function already has. The state of the thread and the
         filters of torch's logger are then as before, also if the capture raises."""
-        return with_filter(lambda: restored_on_error(lambda: self._traced_entry(func, locals_, captures)))
+        with compiling(func.__qualname__):
+            enter_phase("capture")
+            start = time.perf_counter()
+            entry = with_filter(lambda: restored_on_error(lambda: self._traced_entry(func, locals_, captures)))
+            if config.verbose:
+                print(f"pyframe: captured {place(func)} in {time.perf_counter() - start:.2f} s", file=sys.stderr)
+            return entry
 
     def _traced_entry(self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int) -> Any:
         start = time.perf_counter()
@@ -309,6 +316,8 @@ class FrameCompiler:
                 counters["graph_breaks"][brk.kind] += 1
             where = brk.stack[-1] if brk.stack else func.__qualname__
             show("breaks", f"{brk.kind} at {where}: {brk.detail}")
+            if config.verbose:
+                print(f"pyframe: graph break in {place(func)}: {brk.detail}, at {where}", file=sys.stderr)
         nothing = result.compiled is None and not result.breaks and not len(trace.effects)
         # next to other captures an empty one is installed, so that calls like this one are not traced again
         kept = self.keeps_empty or 0 < captures < self.options.recompile_limit // 2

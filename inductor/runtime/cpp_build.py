@@ -20,6 +20,7 @@ import torch
 
 from ..cache.file_store import Cache, content_key, shared_cache
 from ..cache.private import private_folders, replace_file, temporary_folder
+from ..log.progress import advance, enter_phase
 from ..process import fork  # noqa: F401  makes it safe to fork after a kernel ran
 from .processes import Processes, Stopped
 
@@ -190,7 +191,12 @@ def _build_missing(missing: dict[str, str], store: Cache, processes: Processes) 
     with ThreadPoolExecutor(max_workers=min(len(missing), _processors())) as pool:
         try:
             building = {pool.submit(make, key): key for key in missing}
-            return {building[done]: done.result() for done in as_completed(building)}
+            enter_phase("build C++ kernels", len(building))
+            ready = {}
+            for done in as_completed(building):
+                ready[building[done]] = done.result()
+                advance()
+            return ready
         except BaseException:  # the first failure, or a KeyboardInterrupt
             processes.stop()
             pool.shutdown(wait=False, cancel_futures=True)

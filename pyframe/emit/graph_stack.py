@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from inductor.log.progress import advance
 from inductor.modes import Setting, graph_module
 
 from ..core.guard import UserLine
@@ -55,6 +56,7 @@ class GraphStack:
         modules = {path: (path, kind) for path, kind in map(_module_of, self._tx.frames) if kind is not None}
         if modules:
             node.meta["nn_module_stack"] = modules
+        advance()
         return node
 
     def enter(self, transform: bool = True) -> fx.Graph:
