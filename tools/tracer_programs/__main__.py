@@ -41,12 +41,16 @@ from . import (  # noqa: F401  their programs register themselves
     modules,
     numbers_and_branches,
     numpy_programs,
+    optimizers,
     python_classes,
     python_library,
     python_objects,
+    saved_tensors,
     settings,
     standard_library,
+    tensor_functions,
     tensors,
+    transforms,
 )
 from .comparison import equal, snapshot
 from .programs import PROGRAMS, Program
