@@ -1,4 +1,4 @@
-"""Programs about what autograd saves: hooks of saved tensors, policies of checkpoints, hooks of nodes and parameters."""
+"""Programs about what autograd saves: hooks of saved tensors, of nodes and of parameters, policies of checkpoints."""
 
 from __future__ import annotations
 

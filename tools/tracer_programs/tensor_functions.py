@@ -137,9 +137,7 @@ def categorical_with_checks() -> Any:
 @program
 def kl_divergence_of_normals() -> Any:
     def f(a: Any, b: Any) -> Any:
-        return kl_divergence(
-            Independent(Normal(a, b.exp()), 1), Independent(Normal(torch.zeros(4), torch.ones(4)), 1)
-        )
+        return kl_divergence(Independent(Normal(a, b.exp()), 1), Independent(Normal(torch.zeros(4), torch.ones(4)), 1))
 
     return f, [(x(2, 4, grad=True), x(2, 4, grad=True))]
 

@@ -42,6 +42,7 @@ from .functions import BuiltinVar, CellVar, FunctionVar
 from .instances import InstanceVar
 from .lookup import class_function, defined_in
 from .lru_cache import NewCacheVar
+from .property_instances import PropertyInstanceVar
 
 Step = tuple[Callable[..., Any], tuple[Var, ...]]
 # Namespace entries that `type.__new__` itself reads; they must be present when the class is created.
@@ -164,6 +165,8 @@ def _placeholder(tx: Tracer, var: Var) -> Any:
         return property(*(None if fn is None else placeholder_object(tx, fn) for fn in var.accessors))
     if isinstance(var, WrappedFunctionVar):
         return var.kind(placeholder_object(tx, var.fn))
+    if isinstance(var, PropertyInstanceVar):
+        return tx.graph_break("unsupported-object", f"a class with {var.describe()}")
     if isinstance(var, FunctionVar):
         return _function(tx, var)
     if isinstance(var, NewCacheVar):

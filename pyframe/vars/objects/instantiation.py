@@ -22,6 +22,7 @@ from .functions import BoundMethodVar, BuiltinVar
 from .instances import InstanceVar
 from .lookup import class_function, guarded_lookup
 from .namedtuple import NamedTupleVar, acts_as_tuple
+from .property_instances import PropertyInstanceVar
 from .simple_namespace import NamespaceVar
 
 # Exceptions whose C constructors do more than store their arguments.
@@ -87,6 +88,8 @@ def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Map
         return _exception(tx, cls, args, kwargs)
     if base is types.SimpleNamespace:
         return NamespaceVar.fresh(cls)
+    if base is property and cls is not base:
+        return PropertyInstanceVar.fresh(cls)
     if base is types.MethodType and cls is base:
         return BoundMethodVar(args[0], args[1])
     if base is tuple and hasattr(cls, "_fields") and issubclass(cls, tuple) and acts_as_tuple(cls):
