@@ -9,7 +9,7 @@ WORKERS ?= 2
 # What the tests need beside torch and triton, of which each torch has its own.
 TEST_PACKAGES := import tomllib; print(*(d for d in tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["test"] if not d.startswith(("torch==", "triton=="))), "sympy", "filelock")
 
-.PHONY: check docs demo test test-asan test-gpu test-newest environment environment-newest matrix lint bench bench-gpu build clean
+.PHONY: check docs docs-pages demo test test-asan test-gpu test-newest environment environment-newest matrix lint bench bench-gpu build clean
 
 $(STAMP): pyproject.toml setup.py
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -20,7 +20,7 @@ ifneq ($(TORCH),)
 	$(PY) -m pip install -q --no-build-isolation --no-deps -e .
 else
 	$(PY) -m pip install -q "$$($(PY) -c 'import tomllib; print(next(d for d in tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["test"] if d.startswith("torch==")))')"
-	$(PY) -m pip install -q --no-build-isolation -e '.[test]'
+	$(PY) -m pip install -q --no-build-isolation -e '.[test,docs]'
 endif
 	touch $@
 
@@ -43,8 +43,13 @@ CHECK_TESTS := tests/bytecode tests/core tests/ir tests/docs tests/test_end_to_e
 check: lint
 	OMP_WAIT_POLICY=passive $(PY) -m pytest -n $(WORKERS) $(CHECK_TESTS)
 
-# Writes the generated pages, then runs every example and checks what the pages name.
+# Writes the documentation site to build/docs. A warning is an error.
 docs: build
+	$(PY) -m sphinx -q -E -W --keep-going docs build/docs
+	@echo "build/docs/index.html"
+
+# Writes the generated pages, then runs every example and checks what the pages name.
+docs-pages: build
 	$(PY) tools/gen_break_docs.py
 	$(PY) tools/gen_walkthrough.py
 	$(PY) -m pytest tests/docs tests/report/test_break_catalogue.py tests/api/test_user_guide.py
