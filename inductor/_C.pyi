@@ -1,6 +1,7 @@
 from typing import Any
 
 def has_cuda_products() -> bool: ...
+def open_file(path: str | bytes, flags: int, /) -> int: ...
 
 class Plan:
     n_inputs: int

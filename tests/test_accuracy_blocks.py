@@ -119,7 +119,7 @@ def test_a_model_with_dropout_has_a_reference_that_takes_eagers_draws():
     setting = accuracy_compare.prepared(job, case, keep_dropout=True)
     with accuracy_compare.Recorded() as recorded:
         want, _ = accuracy_compare.run(setting, setting.model)
-    reference, note = accuracy_compare._reference(job, case, draws=False, recorded=recorded)
+    reference, note = accuracy_compare.reference_of(job, case, draws=False, recorded=recorded)
     assert not note
     for name, value in want.items():
         if isinstance(value, torch.Tensor):
@@ -134,7 +134,7 @@ def test_the_reference_for_disturbed_parameters_is_of_the_same_parameters():
         torch.manual_seed(0)
         return torch.nn.Linear(64, 64), {"input": torch.randn(2, 64)}
 
-    plain, _ = accuracy_compare._reference(job, case, draws=False)
+    plain, _ = accuracy_compare.reference_of(job, case, draws=False)
     for eager, reference in accuracy_compare._disturbed(job, case, draws=False):
         name = "call 0: output"
         assert not torch.equal(reference[name], plain[name])

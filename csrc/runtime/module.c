@@ -1,5 +1,6 @@
 /* inductor._C: the method table and the Plan type. */
 #include "fake_dispatch.h"
+#include "open_file.h"
 #include "replay.h"
 #include "sampler.h"
 
@@ -177,6 +178,7 @@ has_cuda_products(PyObject *self, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"has_cuda_products", has_cuda_products, METH_NOARGS, has_cuda_products_doc},
+    {"open_file", open_file, METH_VARARGS, OPEN_FILE_DOC},
     {NULL},
 };
 

@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from .. import _C
+
 _PREFIX = "pyframe-"
 _ALIVE = "alive"
 _STARTING_SECONDS = 3600  # a directory without a lock file is still being created for this long; later it is abandoned
@@ -67,15 +69,12 @@ def sweep(root: str) -> None:
 
 def _is_abandoned(folder: str, status: os.stat_result) -> bool:
     try:
-        descriptor = os.open(os.path.join(folder, _ALIVE), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(os.path.join(folder, _ALIVE), "r+b", opener=_C.open_file) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return status.st_mtime < time.time() - _STARTING_SECONDS
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    finally:
-        os.close(descriptor)
     return True
 
 

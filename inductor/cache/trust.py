@@ -11,6 +11,8 @@ import pwd
 import stat
 from pathlib import Path
 
+from .. import _C
+
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -65,10 +67,8 @@ def read_own_file(path: Path, mark: bytes = b"", mark_from_end: int = 0) -> byte
     else is read, however large the file is. The check and the reading use the same open file. OSError as for opening
     and reading.
     """
-    # O_NONBLOCK: opening a named pipe would block
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
+    with open(path, "rb", opener=_C.open_file) as file:
+        status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
             return None
         if mark:
@@ -80,7 +80,7 @@ def read_own_file(path: Path, mark: bytes = b"", mark_from_end: int = 0) -> byte
             file.seek(0)
         data = file.read()
         try:
-            os.utime(descriptor)  # the modification time records the last use
+            os.utime(file.fileno())  # the modification time records the last use
         except OSError:  # a read-only file system; the data is still valid
             pass
         return data

@@ -59,6 +59,13 @@ def test_an_instance_in_a_class_acts_as_a_property() -> None:
     assert torch.equal(compiled(torch.ones(2)), in_a_class(torch.ones(2)))
 
 
+@pytest.fixture
+def with_argument_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks are on, as in a new process: torch turns them off for the process at the first use of its own tracer."""
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
+
+
+@pytest.mark.usefixtures("with_argument_checks")
 def test_a_categorical_distribution_with_checks_is_one_graph() -> None:
     def program(logits: Any, value: Any) -> Any:
         chosen = torch.distributions.Categorical(logits=logits)
