@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from .. import _C
+from .trust import opener
 
 _PREFIX = "pyframe-"
 _ALIVE = "alive"
@@ -69,7 +69,7 @@ def sweep(root: str) -> None:
 
 def _is_abandoned(folder: str, status: os.stat_result) -> bool:
     try:
-        with open(os.path.join(folder, _ALIVE), "r+b", opener=_C.open_file) as file:
+        with open(os.path.join(folder, _ALIVE), "r+b", opener=opener) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return status.st_mtime < time.time() - _STARTING_SECONDS

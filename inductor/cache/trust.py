@@ -11,9 +11,18 @@ import pwd
 import stat
 from pathlib import Path
 
-from .. import _C
+from ..extension import _C
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def _open_file(path: str, flags: int) -> int:
+    """`_C.open_file` in Python, which loses the descriptor if a signal handler raises just after os.open."""
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+
+
+# For `open(..., opener=opener)`: does not follow symbolic links nor block on named pipes.
+opener = _open_file if _C is None else _C.open_file
 
 
 def distrust(directory: Path) -> str | None:
@@ -67,7 +76,7 @@ def read_own_file(path: Path, mark: bytes = b"", mark_from_end: int = 0) -> byte
     else is read, however large the file is. The check and the reading use the same open file. OSError as for opening
     and reading.
     """
-    with open(path, "rb", opener=_C.open_file) as file:
+    with open(path, "rb", opener=opener) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
             return None
