@@ -48,7 +48,7 @@ from typing import Any
 
 from .accuracy_compare import Job, run_job
 from .accuracy_jobs import GROUPS, eager_cannot, make, selected
-from .harness import machine, table
+from .harness import command_line, machine, table
 
 RESULTS = Path(__file__).parent / "results"
 DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "autocast", "bfloat16")}
@@ -174,7 +174,7 @@ class Results:
     def write(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         rows = self.rows()
-        command = "python -m benchmarks.accuracy " + " ".join(sys.argv[1:])
+        command = command_line("benchmarks.accuracy", sys.argv[1:])
         facts = {"benchmark": "accuracy", "command": command, "date": time.strftime("%Y-%m-%d")}
         facts |= {"machine": self.machine}
         text = f"{command}  ({facts['date']}, {facts['machine']})\n\n{summary(rows)}\n\n{table(rows)}\n"

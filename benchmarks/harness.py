@@ -151,11 +151,22 @@ def write_results(
     return text
 
 
+def command_line(module: str, arguments: Sequence[str]) -> str:
+    """The command that produced results, without `--output FOLDER`, which has no influence on them."""
+    kept, rest = [], iter(arguments)
+    for argument in rest:
+        if argument == "--output":
+            next(rest, None)
+        elif not argument.startswith("--output="):
+            kept.append(argument)
+    return " ".join(["python -m " + module, *kept])
+
+
 def described(name: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], **extra: Any) -> dict[str, Any]:
     """What the JSON of a benchmark holds."""
     return {
         "benchmark": name,
-        "command": "python -m " + " ".join(["benchmarks." + Path(sys.argv[0]).stem, *sys.argv[1:]]),
+        "command": command_line("benchmarks." + Path(sys.argv[0]).stem, sys.argv[1:]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": dict(facts),
         **extra,
