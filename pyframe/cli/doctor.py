@@ -13,6 +13,7 @@ import platform
 import sys
 from pathlib import Path
 
+from .. import __version__
 from .finding import Finding
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
@@ -30,11 +31,9 @@ def python() -> Finding:
 
 def own_version() -> Finding:
     """The version of pyframe and the place that it is imported from."""
-    try:
-        version = importlib.metadata.version("pyframe")
-    except importlib.metadata.PackageNotFoundError:
-        version = "not installed, imported from a source tree"
-    return Finding("pyframe", f"{version}, {Path(__file__).resolve().parents[1]}")
+    installed = any(importlib.metadata.distributions(name="pyframe"))
+    place = Path(__file__).resolve().parents[1]
+    return Finding("pyframe", f"{__version__}, {place}" + ("" if installed else " (not installed: a source tree)"))
 
 
 def extension(name: str) -> Finding:
