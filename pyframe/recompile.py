@@ -99,7 +99,7 @@ class RecompilePolicy:
         limit a warning is given once, or RecompileLimitExceeded is raised."""
         with torch._C.DisableTorchFunction():
             reason = _why_missed(func, locals_, entries[0])
-        show("recompiles", f"{place(func)}: {reason}")
+            show("recompiles", _all_reasons, func, locals_, entries)
         if self.skipped.get(func.__code__, 0) >= self.options.recompile_limit and not self.options.fullgraph:
             return False
         if len(entries) < self.options.recompile_limit:
@@ -122,6 +122,13 @@ class RecompilePolicy:
                 f"or raise pyframe.config.recompile_limit."
             )
         return False
+
+
+def _all_reasons(func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> str:
+    """Why no entry serves a call: the reason for the entry used last, then a line for each different reason of others,
+    of which any may have been meant to serve it."""
+    first, *others = dict.fromkeys(_why_missed(func, locals_, entry) for entry in entries)
+    return "\n".join([f"{place(func)}: {first}", *(f"    another capture: {reason}" for reason in others)])
 
 
 def _why_missed(func: types.FunctionType, locals_: tuple[Any, ...], entry: _C.Entry) -> str:

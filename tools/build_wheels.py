@@ -113,7 +113,7 @@ def check(own: Path, wheel: Path) -> None:
         for what, program in CHECKS.items():
             cache = Path(elsewhere, what.split()[0])
             try:
-                call(own, "-W", "error::UserWarning:pyframe", "-c", program, cwd=Path(elsewhere), PYFRAME_CACHE_DIR=str(cache))
+                call(own, "-c", program, cwd=Path(elsewhere), PYFRAME_CACHE_DIR=str(cache))
             except Failed as error:
                 raise Failed(f"{what}: {error}") from None
             if not any(cache.rglob("*.so")):

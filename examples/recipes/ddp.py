@@ -1,4 +1,4 @@
-"""DistributedDataParallel over two processes: compile the DDP module, so that the graph ends where DDP begins.
+"""DistributedDataParallel over two processes: compile the network, then wrap what is compiled.
 
     python examples/recipes/ddp.py
 """
@@ -17,16 +17,21 @@ import pyframe
 WORLD = 2
 
 
-def network() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 8))
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 8))
+
+    def forward(self, x):
+        return self.layers(x).tanh()
 
 
 def worker(rank: int, store: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD)
-    model = pyframe.compile(DistributedDataParallel(network()))
-    eager = DistributedDataParallel(network())
+    model = DistributedDataParallel(pyframe.compile(Network()))
+    eager = DistributedDataParallel(Network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     eager_optimizer = torch.optim.SGD(eager.parameters(), lr=0.1)
     torch.manual_seed(rank)  # each process has data of its own
@@ -40,6 +45,7 @@ def worker(rank: int, store: str) -> None:
         torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5)
     if rank == 0:
         print(f"graphs {pyframe.counters['graphs']}, equal to eager after 4 steps")
+        assert pyframe.counters["graphs"] == 1
     dist.destroy_process_group()
 
 

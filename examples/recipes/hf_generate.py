@@ -15,7 +15,7 @@ config = LlamaConfig(
     num_key_value_heads=2, max_position_embeddings=128,
 )  # fmt: skip
 model = LlamaForCausalLM(config).eval().to(device)
-prompt = torch.randint(256, (1, 12), device=device)
+prompt = torch.randint(1, 256, (1, 12), device=device)
 settings = dict(
     max_new_tokens=20, do_sample=False, cache_implementation="static", pad_token_id=0, eos_token_id=None,
     disable_compile=True,  # generate does not call torch.compile by itself
@@ -28,10 +28,10 @@ captured = pyframe.counters["graphs"]
 assert torch.equal(tokens, expected)
 
 # Another prompt of another length: what is captured serves it, or is captured once for all lengths.
-longer = torch.randint(256, (1, 17), device=device)
+longer = torch.randint(1, 256, (1, 17), device=device)
 model.generate(longer, **settings)
 after = pyframe.counters["graphs"]
-model.generate(torch.randint(256, (1, 23), device=device), **settings)
+model.generate(torch.randint(1, 256, (1, 23), device=device), **settings)
 print("tokens", tokens[0, 12:].tolist())
 print(f"graphs {captured}, with a second length {after}, with a third {pyframe.counters['graphs']}")
 assert pyframe.counters["graphs"] == after

@@ -20,6 +20,7 @@ from inductor.runtime.cpp_build import BuildError, find_compiler
 
 from ..api import explain
 from ..errors import PyframeError
+from ..report.counts import counted
 from .cache import health, summary
 from .finding import Finding
 
@@ -112,7 +113,7 @@ def small_compilation(device: str) -> Finding:
     if not kernels:
         remedy = "run this without a debugger, profiler or coverage tool; PYFRAME_LOGS=breaks,graph says more"
         return Finding(what, "nothing was compiled; the function ran in eager", remedy)
-    return Finding(what, f"{kernels} kernels in {seconds:.1f} s, the result is that of eager")
+    return Finding(what, f"{counted(kernels, 'kernel')} in {seconds:.1f} s, the result is that of eager")
 
 
 @contextlib.contextmanager

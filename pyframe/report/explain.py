@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core.breaks import CATALOGUE, describe_place
 from ..errors import GraphBreak
+from .counts import counted
 
 
 class Explanation:
@@ -54,14 +55,18 @@ class Explanation:
         """The report: breaks with their cost, then functions that run eagerly, graphs and times. Without `guards`,
         these are only counted."""
         total = 1000 * sum(sum(c.seconds.values()) for c in self.captures)
-        counted = (len(self.graphs), "graph"), (len(self.breaks), "graph break"), (len(self.guards), "guard")
-        out = [", ".join(f"{n} {what}" + ("s" if n != 1 else "") for n, what in counted) + f"; {total:.0f} ms"]
+        out = [f"{self.counts()}; {total:.0f} ms"]
         out += self._break_lines()
         out += [f"{what} runs eagerly: {why}" for what, why in dict.fromkeys(self.skipped)]
         out += _merged("graph", [graph_lines(gm) for gm in self.graphs])
         if guards:
             out += ["guards:", *(f"    {line}" for line in guard_lines(self.guards))]
         return "\n".join([*out, "ms: " + ", ".join(f"{k} {1000 * v:.0f}" for k, v in self.seconds.items())])
+
+    def counts(self) -> str:
+        """How many graphs, graph breaks and guards there are."""
+        found = (self.graphs, "graph"), (self.breaks, "graph break"), (self.guards, "guard")
+        return ", ".join(counted(len(each), noun) for each, noun in found)
 
     def _break_lines(self) -> list[str]:
         """The breaks, most costly first. What is to be said of a kind is said once."""
@@ -131,7 +136,8 @@ def _compiled(gm: Any) -> list[str]:
         return []
     if report.fallback is not None:
         return [f"    not compiled: {report.fallback}"]
-    lines = [f"    compiled: {report.kernels} kernels, {report.externs} ATen calls, graph cache {report.cache}"]
+    found = f"{counted(report.kernels, 'kernel')}, {counted(report.externs, 'ATen call')}"
+    lines = [f"    compiled: {found}, graph cache {report.cache}"]
     if report.apart is not None:
         lines.append(f"    compiled for each size: {report.apart}")
     return lines + [f"    without CUDA graphs: {reason}" for reason in dict.fromkeys(report.not_recorded)]

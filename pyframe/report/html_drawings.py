@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -12,11 +13,17 @@ from torch import fx
 from inductor.fx_utils.places import module_path, user_place
 from inductor.runtime.plan_spec import Arena, BufRef, Extern, KernelCall, Launch, PlanSpec, Slot, View
 
+from .counts import counted
+
 _COLORS = (
     "#3b6ea8", "#d9822b", "#4d9960", "#a8577e", "#8a7a3d", "#5c6bc0", "#4f9da6", "#9c5d3b", "#7d8899", "#2f4858",
     "#c2a83e", "#b5494f",
 )  # fmt: skip
-_WIDTH, _ROW = 1100, 20
+_WIDTH, _ROW = 1170, 20
+_LEFT, _TYPES, _PLACES = 110, 420, 590  # of a graph: where names, types and places in the program begin
+_CHARACTER = 7.3  # the width of one
+# What `self.__dict__['_modules']['0'].weight` adds to the name that the program's author knows, self.0.weight.
+_INSIDE_MODULES = re.compile(r"\.__dict__\['_(?:modules|parameters|buffers)'\]\['([^']*)'\]")
 
 
 def _svg(width: int, height: int, parts: Sequence[str]) -> str:
@@ -40,7 +47,7 @@ def timeline(captures: Sequence[tuple[str, Mapping[str, float]]]) -> str:
     colors = {name: _COLORS[k % len(_COLORS)] for k, name in enumerate(names)}
     parts, x, left = [], 200.0, 200.0
     for row, (function, phases) in enumerate(captures):
-        parts.append(_text(0, row * _ROW + 14, function[-26:]))
+        parts.append(_cut(0, row * _ROW + 14, function, left))
         for name, spent in phases.items():
             if spent > 0:
                 width = spent / total * (_WIDTH - left)
@@ -63,19 +70,37 @@ def graph_drawing(graph: fx.Graph) -> str:
         y = row * _ROW + _ROW / 2
         for source in node.all_input_nodes:
             start = rows[source] * _ROW + _ROW / 2
-            bend = 150 - min(140, 12 + 6 * (row - rows[source]))
-            parts.append(f'<path d="M160 {start} C{bend} {start} {bend} {y} 160 {y}" fill="none" stroke="#9fb0c6"/>')
+            bend = _LEFT - 10 - min(_LEFT - 10, 12 + 6 * (row - rows[source]))
+            curve = f"M{_LEFT} {start} C{bend} {start} {bend} {y} {_LEFT} {y}"
+            parts.append(f'<path d="{curve}" fill="none" stroke="#9fb0c6"/>')
     for node, row in rows.items():
         y = row * _ROW + _ROW / 2
         color = {"placeholder": "#4d9960", "output": "#a8577e", "get_attr": "#4d9960"}.get(node.op, "#3b6ea8")
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-        parts.append(f'<circle cx="160" cy="{y}" r="4" fill="{color}"/>')
-        parts.append(_text(172, y + 4, f"{node.name} = {name}" if node.op.startswith("call") else node.name))
-        parts.append(_text(480, y + 4, _type_of(node.meta.get("val"))))
+        parts.append(f'<circle cx="{_LEFT}" cy="{y}" r="4" fill="{color}"/>')
+        parts.append(_cut(_LEFT + 12, y + 4, _label(node), _TYPES))
+        parts.append(_cut(_TYPES, y + 4, _type_of(node.meta.get("val")), _PLACES))
         place, path = user_place(node), module_path(node)
         if place is not None and node.op.startswith("call"):
-            parts.append(_text(680, y + 4, f"{path + '  ' if path else ''}{place.line}: {place.text}"[:60]))
+            parts.append(_cut(_PLACES, y + 4, f"{path + '  ' if path else ''}{place.line}: {place.text}", _WIDTH))
     return _svg(_WIDTH, len(rows) * _ROW, parts)
+
+
+def _label(node: fx.Node) -> str:
+    """The name of a node, and what it computes or where it comes from, as far as the name does not say that."""
+    if node.op == "placeholder" and node.meta.get("source") is not None:
+        return f"{node.name}: " + _INSIDE_MODULES.sub(r".\1", str(node.meta["source"]))
+    if not node.op.startswith("call"):
+        return node.name
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    return node.name if re.sub(r"_\d+$", "", node.name) == name else f"{node.name} = {name}"
+
+
+def _cut(x: float, y: float, text: str, end: float) -> str:
+    """Text that ends before `end`; what is cut off is shown when the mouse is over it."""
+    room = int((end - x) / _CHARACTER) - 1
+    if len(text) <= room:
+        return _text(x, y, text)
+    return f"<g><title>{escape(text)}</title>{_text(x, y, text[: room - 1] + '…')}</g>"
 
 
 def _type_of(value: Any) -> str:
@@ -101,9 +126,15 @@ def memory_drawing(spec: PlanSpec) -> str:
         y, tall = slot.offset / total * height, max(nbytes / total * height, 2)
         about = f"buffer {buf}: {nbytes:,} bytes at {slot.offset:,}, steps {at} to {end}"
         parts.append(_box(x, y, width, tall, _COLORS[k % len(_COLORS)], about))
-        if tall > 14 and width > 40:
-            parts.append(_text(x + 4, y + 13, str(buf), 'fill="white"'))
-    return f"<p>{total:,} bytes of scratch memory for {len(slots)} buffers.</p>" + _svg(_WIDTH, height, parts)
+        label = f"buffer {buf}, {counted(nbytes, 'byte')}"
+        label = label if len(label) * _CHARACTER < width - 8 else str(buf)
+        if tall > 14 and len(label) * _CHARACTER < width - 8:
+            parts.append(_text(x + 4, y + 13, label, 'fill="white"'))
+    text = (
+        f"{total:,} bytes of scratch memory for {counted(len(slots), 'buffer')}. From left to right: the {steps} steps "
+        "of a call; from top to bottom: the bytes."
+    )
+    return f"<p>{text}</p>" + _svg(_WIDTH, height, parts)
 
 
 def _bytes_of(slot: Slot) -> int:

@@ -11,6 +11,7 @@ from inductor.fx_utils.places import user_place
 from inductor.runtime.plan import call_labels
 
 from ..core.breaks import CATALOGUE, describe_place
+from .counts import counted
 from .html_drawings import graph_drawing, memory_drawing, timeline
 
 if TYPE_CHECKING:
@@ -36,12 +37,11 @@ def page(report: Explanation) -> str:
         ("kernels", "Kernels", _kernels), ("fusion", "Fusion", _fusion), ("memory", "Memory plan", _memory),
         ("guards", "Guards", _guards),
     ]  # fmt: skip
-    counted = f"{len(report.graphs)} graphs, {len(report.breaks)} graph breaks, {len(report.guards)} guards"
     links = "".join(f'<a href="#{name}">{title}</a>' for name, title, _ in sections)
     bodies = "".join(f'<section id="{name}"><h2>{title}</h2>{make(report)}</section>' for name, title, make in sections)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>pyframe: explain</title>'
-        f"<style>{_STYLE}</style></head><body><h1>What was captured and compiled</h1><p>{counted}</p>"
+        f"<style>{_STYLE}</style></head><body><h1>What was captured and compiled</h1><p>{report.counts()}</p>"
         f"<nav>{links}</nav>{bodies}</body></html>\n"
     )
 
@@ -77,8 +77,8 @@ def _breaks(report: Explanation) -> str:
 
 def _graphs(report: Explanation) -> str:
     return "".join(
-        f"<details{' open' if number == 0 else ''}><summary>graph {number}: {len(gm.graph.nodes)} nodes</summary>"
-        f"{graph_drawing(gm.graph)}</details>"
+        f"<details{' open' if number == 0 else ''}>"
+        f"<summary>graph {number}: {counted(len(gm.graph.nodes), 'node')}</summary>{graph_drawing(gm.graph)}</details>"
         for number, gm in enumerate(report.graphs)
     ) or _nothing("There are none.")
 
@@ -123,7 +123,7 @@ def _fusion(report: Explanation) -> str:
         apart = "".join(f"<li>{escape(line)}</li>" for line in artifact.not_fused)
         listed = "".join(f"<li>{escape(label)}</li>" for label in fused)
         out.append(f"<h3>{escape(title)}</h3><p>In one kernel each:</p><ul>{listed or '<li>nothing</li>'}</ul>")
-        out.append(f"<p>Left apart:</p><ul>{apart or '<li>nothing that could be together</li>'}</ul>")
+        out.append(f"<p>Left apart:</p><ul>{apart or '<li>nothing: no two kernels could be one</li>'}</ul>")
     return "".join(out) or _nothing("Nothing was compiled to kernels.")
 
 

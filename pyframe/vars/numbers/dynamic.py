@@ -216,7 +216,7 @@ def _symbolic_instance(
         return None
     unflatten: Any = type(value).__tensor_unflatten__  # type: ignore[attr-defined]
     try:
-        with tx.graph.fake_mode, torch.no_grad():
+        with torch.inference_mode(value.is_inference()), tx.graph.fake_mode, torch.no_grad():
             fake = unflatten(parts, context, torch.Size(sizes), tuple(strides))
             same = [int(n) == m for n, m in zip(map(hint, (*fake.shape, *fake.stride())), _layout(value))]
     except (RuntimeError, TypeError, ValueError, AssertionError):  # raised by the subclass: use constant sizes
@@ -246,8 +246,7 @@ def _symbolic_part(tx: Tracer, part: torch.Tensor, source: Source, outer: Outer)
     if wraps:
         return _symbolic_instance(tx, part, source, sizes, outer)
     strides = _symbolic_strides(tx, source, sizes, part)
-    with tx.graph.fake_mode:
-        return fake_of(part, sizes, strides)
+    return tx.graph.fake_of_input(part, (sizes, strides))
 
 
 def _known(values: Sequence[Any]) -> tuple[int | None, ...]:
@@ -280,7 +279,7 @@ def _is_dense(value: torch.Tensor) -> bool:
 
 def _can_vary(value: torch.Tensor) -> bool:
     """Whether sizes and strides are enough to build a fake tensor like `value` with other sizes."""
-    if value.is_conj() or value.is_neg() or value.is_inference() or elements_overlap(value):
+    if value.is_conj() or value.is_neg() or elements_overlap(value):
         return False
     return value.is_leaf or bool(torch.ops.aten.is_non_overlapping_and_dense(value))
 
@@ -316,7 +315,7 @@ def _symbolic_strides(tx: Tracer, source: Source, sizes: Sequence[Any], value: t
     spans: dict[int, Any] = {1: 1}  # elements that inner dimensions span -> the same as an expression
     for dim in sorted(range(len(sizes)), key=lambda dim: (strides[dim], -dim)):
         stride = strides[dim]
-        if value.size(dim) > 1 and stride in spans:
+        if stride in spans:
             found[dim] = spans[stride]
         elif stride > 1 and tx.graph.history.number_varies(StrideSource(source, dim), stride):
             found[dim] = tx.graph.numbers.shapes.size(StrideSource(source, dim), stride)

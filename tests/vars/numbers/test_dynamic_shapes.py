@@ -44,6 +44,42 @@ def test_the_second_size_makes_a_dimension_symbolic(backend):
     assert counters["recompiles"] == 1
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_sizes_vary_in_inference_mode_too(mode, backend):
+    def fn(x, out):
+        out[: x.shape[0]] = x.cos()
+        return x.t() * x.shape[0]
+
+    fast = pyframe.compile(fn, backend=backend)
+    with mode():
+        for n in (4, 5, 6, 7):
+            x = torch.randn(n, 3)
+            outs = torch.zeros(9, 3), torch.zeros(9, 3)
+            got, want = fast(x, outs[0]), fn(x, outs[1])
+            alike((got, outs[0]), (want, outs[1]))
+            assert got.is_inference() == want.is_inference()
+    assert counters["graphs"] == 2
+
+
+def test_marks_hold_in_inference_mode():
+    fast = pyframe.compile(lambda x: x.sin(), backend="eager")
+    with torch.inference_mode():
+        for n in (4, 5, 6):
+            x = torch.randn(n, 3)
+            pyframe.mark_dynamic(x, 0)
+            assert fast(x).is_inference()
+    assert counters["graphs"] == 1
+
+
+@pytest.mark.parametrize("make", [
+    lambda n: torch.randn(1, n), lambda n: torch.randn(1, 1, n, n), lambda n: torch.randn(n, n).unsqueeze(1),
+    lambda n: torch.randn(1, 20)[:, :n], lambda n: torch.empty_strided((1, n), (7, 1)).fill_(1),
+])  # fmt: skip
+def test_the_stride_of_a_dimension_of_size_1_costs_no_capture(make):
+    compare(lambda x: (x.sin() * 2, x.stride()), [(make(n),) for n in (5, 6, 7, 9, 12)], 2)
+
+
 def test_dynamic_true_is_symbolic_from_the_start_but_0_and_1():
     def fn(x, n):
         return x.cos() * x.shape[0] + n
@@ -195,6 +231,20 @@ def test_the_log_of_a_recompile_names_guard_values_and_line(capfd):
     assert "x.size(0): expected 4, got 6" in first and __file__ in first
     assert "x.size(0) % 2" in second and "x.size(0) = 7" in second
     assert f"{__file__}:{fn.__code__.co_firstlineno + 1}" in second
+
+
+def test_the_log_of_a_recompile_has_the_reason_of_each_capture(capfd):
+    def fn(x):
+        return x + 1
+
+    pyframe.set_logs("recompiles")
+    try:
+        compare(fn, [(torch.ones(2),), (torch.ones(2, dtype=torch.float64),), (torch.ones(3),)], 3)
+    finally:
+        pyframe.set_logs()
+    *_, first, second = capfd.readouterr().err.splitlines()
+    assert first.startswith("[recompiles] ") and "x.dtype: expected torch.float64, got torch.float32" in first
+    assert second.startswith("    another capture: x.size(0): expected 2, got 3")
 
 
 def test_layouts_that_vary():
