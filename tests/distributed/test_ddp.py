@@ -1,0 +1,28 @@
+"""DistributedDataParallel on two processes with gloo, see `ddp_programs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from ranks import Ranks
+
+PROGRAMS = [
+    "ddp_of_compiled", "compiled_ddp", "blocks_compiled_inside", "small_buckets", "small_buckets_outside",
+    "gradients_as_views", "step_function", "compiled_optimizer", "accumulation", "static_graph",
+    "static_graph_outside", "unused_parameters", "unused_parameters_outside", "batch_norm", "batch_norm_outside",
+    "autocast", "half_precision_hook", "gradient_checkpointing", "gradient_checkpointing_outside", "retained_graph",
+    "clipped_gradients", "saved_and_loaded", "evaluation_between_steps", "compiled_before_ddp",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    group = Ranks(2)
+    yield group
+    group.close()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program(ranks: Ranks, program: str) -> None:
+    ranks.run("ddp_programs", program)
