@@ -28,7 +28,7 @@ from inductor.process.thread_state import restored_on_error
 from . import _C, config, requirements, stance
 from .backends import Backend, find_backend, takes_fake_tensors
 from .core import weak_codes
-from .core.files import skipped_file
+from .core.files import our_file, skipped_file
 from .core.guard import Guard, UserLine
 from .core.weak_codes import WeakCodes
 from .emit.constant_eval import only_views
@@ -136,6 +136,7 @@ class FrameCompiler:
         self.recompiles = RecompilePolicy(self.owner, options, self.always)
         self.history: weakref.WeakKeyDictionary[types.CodeType, CaptureHistory] = weakref.WeakKeyDictionary()
         self.long = LongParts()
+        self.library_forwards: weakref.WeakSet[types.CodeType] = weakref.WeakSet()  # code of torch captured nevertheless
         self.announced: set[tuple[str, str, int] | None] = set()
         self.backend_seconds = threading.local()  # `spent`: seconds in the backend during this thread's current capture
 
@@ -266,10 +267,15 @@ class FrameCompiler:
         return False
 
     def skips(self, func: types.FunctionType) -> bool:
-        """Whether frames of this function are never captured on their own: functions in skipped files, and
-        `__torch_function__` overrides, which receive a different function in each call."""
-        overrides = func.__code__.co_name == "__torch_function__"
-        return func.__code__ not in self.always and (overrides or skipped_file(_file_of(func)))
+        """Whether frames of this function are never captured on their own: functions in skipped files, except for
+        `library_forwards` and their resume functions, and `__torch_function__` overrides, which receive a different
+        function in each call."""
+        code = func.__code__
+        if code in self.always or code in self.library_forwards:
+            return False
+        if continuation(code) is not None and not our_file(code.co_filename):
+            return False
+        return code.co_name == "__torch_function__" or skipped_file(_file_of(func))
 
     # ---- capturing ----
     def _capture(self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int) -> _C.Entry:
@@ -354,7 +360,8 @@ class FrameCompiler:
         for _ in range(MAX_RESTARTS):
             build = functools.partial(GraphBuilder, fake_mode, history)
             trace = Trace(
-                func, locals_, self.options, build, self._compile_graph, planned_breaks, captures, opaque, self.long
+                func, locals_, self.options, build, self._compile_graph, planned_breaks, captures, opaque, self.long,
+                self.library_forwards,
             )
             result = None
             try:

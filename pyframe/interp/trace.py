@@ -7,7 +7,7 @@ import functools
 import sys
 import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableSet, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from torch import fx, nn
@@ -91,12 +91,19 @@ def _nothing_handled(_: Any) -> bool:
     return sys.exc_info()[1] is None
 
 
+def _forward_code(module: nn.Module) -> types.CodeType | None:
+    """The code of the forward of a module that contains others; None for other modules."""
+    forward = getattr(type(module), "forward", None)
+    return forward.__code__ if isinstance(forward, types.FunctionType) and module._modules else None
+
+
 class Trace:
     """Traces `func`, called with the fast locals `locals_`.
 
     `make_graph` creates the builder of the FX graph; `compile_graph` takes the finished graph and returns a callable.
     `planned_breaks`: see `BreakPlanner`. `captures`: how many captures this code already has. `long`: loops and calls
-    that took too long in earlier traces.
+    that took too long in earlier traces. `library_forwards` receives code of torch that has to be captured on its own,
+    because the trace breaks in it.
     """
 
     def __init__(
@@ -110,6 +117,7 @@ class Trace:
         captures: int = 0,
         opaque: dict[int, Any] | None = None,
         long: LongParts | None = None,
+        library_forwards: MutableSet[types.CodeType] | None = None,
     ) -> None:
         self.func = func
         self.opaque = {} if opaque is None else opaque  # objects whose contents must not be assumed, by id
@@ -120,6 +128,7 @@ class Trace:
         self.captures = captures
         self.error_on_break = error_on_graph_break.is_error()
         self.long = long or LongParts()
+        self.library_forwards: MutableSet[types.CodeType] = set() if library_forwards is None else library_forwards
         self.budget = Budget(options.instruction_limit)
         self.size_limit: int = options.size_limit
         self.overrides = Overrides(self)
@@ -369,7 +378,23 @@ class Trace:
         return any(map(ops_exc.error_is_observable, self.frames))
 
     def graph_break(self, kind: str, detail: str) -> NoReturn:
+        self._note_library_forward()
         raise self.breaks.exception_for(GraphBreak(kind, detail + self._inside(), self.user_stack()))
+
+    def _note_library_forward(self) -> None:
+        """If the break is in code of a container module of torch, what it contains is captured on its own from now on,
+        although code of torch normally is not: the forward of its children if the break is within its own forward (as
+        in DDP, whose forward only calls the wrapped module), else its own, because the break is in its hooks."""
+        for frame in reversed(self.frames[1:]):
+            var = frame.locals.get(frame.code.co_varnames[0]) if frame.code.co_argcount else None
+            module = getattr(var, "value", None)
+            if isinstance(module, nn.Module):
+                own = _forward_code(module)
+                if own is not None and skipped_file(own.co_filename):
+                    inside = any(each.code is own for each in self.frames)
+                    codes = map(_forward_code, module.children()) if inside else [own]
+                    self.library_forwards |= {code for code in codes if code is not None}
+                return
 
     def raise_(self, exc_type: type[BaseException], *args: Any) -> NoReturn:
         raise Raised(ExceptionVar(exc_type, [make(arg) for arg in args]))

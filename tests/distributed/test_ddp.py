@@ -11,7 +11,7 @@ PROGRAMS = [
     "ddp_of_compiled", "compiled_ddp", "blocks_compiled_inside", "small_buckets", "small_buckets_outside",
     "gradients_as_views", "step_function", "compiled_optimizer", "accumulation", "static_graph",
     "static_graph_outside", "unused_parameters", "unused_parameters_outside", "batch_norm", "batch_norm_outside",
-    "autocast", "half_precision_hook", "gradient_checkpointing", "gradient_checkpointing_outside", "retained_graph",
+    "autocast", "communication_hook", "gradient_checkpointing", "gradient_checkpointing_outside", "retained_graph",
     "clipped_gradients", "saved_and_loaded", "evaluation_between_steps", "compiled_before_ddp",
 ]  # fmt: skip
 
