@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from torch.utils import _pytree as pytree
 
+from .aot.backward_stages import Staging
 from .aot.training_spec import TrainingSpec
 from .cache import graph_store
 from .cache.file_store import shared_cache
@@ -42,12 +43,16 @@ class Artifact:
 
 @dataclass(frozen=True)
 class TrainingArtifact:
-    """A compiled forward and backward, as the cache stores them. `program`: as in `Artifact`."""
+    """A compiled forward and backward, as the cache stores them. `program`: as in `Artifact`.
+
+    `backward` has one artifact for each stage of the backward; without `staging` there is one.
+    """
 
     spec: TrainingSpec
     forward: Artifact
-    backward: Artifact
+    backward: tuple[Artifact, ...]
     program: Program | None = None
+    staging: Staging | None = None
 
 
 Kept = TypeVar("Kept", Artifact, TrainingArtifact)

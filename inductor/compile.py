@@ -15,10 +15,12 @@ import torch
 from torch import fx
 from torch._guards import tracing
 
-from .aot.autograd import Captured, wrap
+from .aot.autograd import Captured, taking, wrap
+from .aot.backward_stages import StagedBackward
 from .aot.fake import fake_mode
 from .aot.flex_attention import with_flex_attention
 from .aot.functionalize import attributes_of, records_gradients, refuse_shared_writes
+from .aot.gradient_buckets import active_buckets
 from .aot.partition import partition
 from .aot.plain_memory import refuse_special
 from .aot.pruned_backward import PrunedBackwards, without_tangents
@@ -301,12 +303,11 @@ def _compile_training(
 ) -> Callable[..., Any]:
     captured = Captured.of(gm, inputs)
     artifact = _training_artifact(captured, inputs, options, report)
-    halves = artifact.forward, artifact.backward
-    built = zip(halves, _half_labels(gm), strict=True)
+    parts = artifact.forward, *artifact.backward
+    built = zip(parts, _part_labels(gm, artifact), strict=True)
     recording, places = _recording(options, report), places_in(gm)
-    forward, backward = (
-        make_half(half.spec, build(half, report), label, recording, places) for half, label in built
-    )
+    forward, *stages = (make_half(part.spec, build(part, report), label, recording, places) for part, label in built)
+    backward = _backward_of(artifact, stages)
     in_pieces = functools.partial(cut_after, gm, compile_piece)
     pruned = _pruned(captured, inputs, artifact.spec, options)
     return wrap(captured, artifact.spec, forward, backward, in_pieces, pruned)
@@ -351,8 +352,16 @@ def _pruned(
     return PrunedBackwards(make)
 
 
-def _half_labels(gm: fx.GraphModule) -> list[str]:
-    return [label_of(gm, part) for part in ("forward", "backward")]
+def _part_labels(gm: fx.GraphModule, artifact: TrainingArtifact) -> list[str]:
+    """The names in profiles of the forward and of the stages of the backward."""
+    count = len(artifact.backward)
+    backward = [f"backward, stage {k + 1} of {count}" for k in range(count)] if count > 1 else ["backward"]
+    return [label_of(gm, part) for part in ("forward", *backward)]
+
+
+def _backward_of(artifact: TrainingArtifact, stages: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """The backward that consists of these compiled stages."""
+    return stages[0] if artifact.staging is None else StagedBackward(artifact.staging, list(map(taking, stages)))
 
 
 def _train_sizes(
@@ -362,13 +371,17 @@ def _train_sizes(
     """Like `_compile_training`, for all sizes that satisfy the assumptions made while compiling."""
     captured = Captured.of(gm, inputs)
     artifact = _training_artifact(captured, inputs, options, report, sized)
-    kernels = [build(half, report) for half in (artifact.forward, artifact.backward)]
-    labels, recording, places = _half_labels(gm), _recording(options, report), places_in(gm)
+    parts = artifact.forward, *artifact.backward
+    kernels = [build(part, report) for part in parts]
+    labels, recording, places = _part_labels(gm, artifact), _recording(options, report), places_in(gm)
     in_pieces = functools.partial(cut_after, gm, compile_piece)
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
-        specs = (spec_at(half.spec, values) for half in (artifact.forward, artifact.backward))
-        forward, backward = map(make_half, specs, kernels, labels, (recording, recording), (places, places))
+        given = zip(parts, kernels, labels, strict=True)
+        forward, *stages = (
+            make_half(spec_at(part.spec, values), built, label, recording, places) for part, built, label in given
+        )
+        backward = _backward_of(artifact, stages)
         return wrap(captured, training_spec_at(artifact.spec, values), forward, backward, in_pieces)
 
     return Template(program_of(artifact), make)
@@ -381,12 +394,14 @@ def _training_artifact(
     with report.phase("cache"):
         known, hints = (sized.known, sized.hints) if sized else (inputs, None)
         named = captured.attributes, captured.names
-        key = _variant(training_key(captured.gm, inputs, *named, known, hints), options) if options.cache else None
+        buckets = active_buckets()
+        key = training_key(captured.gm, inputs, *named, known, hints, buckets) if options.cache else None
+        key = _variant(key, options)
         artifact = load(key, TrainingArtifact, report)
     if artifact is None:
-        artifact = generate_training(captured.gm, inputs, report, sized, options)
+        artifact = generate_training(captured.gm, inputs, report, sized, options, buckets)
         store(key, artifact, report)
     else:
-        show_code(artifact.forward)
-        show_code(artifact.backward)
+        for part in (artifact.forward, *artifact.backward):
+            show_code(part)
     return artifact

@@ -13,8 +13,10 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from .aot.backward_stages import Staging, split_backward
 from .aot.decompositions import decompositions
 from .aot.functionalize import to_aten
+from .aot.gradient_buckets import BucketSizes
 from .aot.joint import JointGraph, to_joint
 from .aot.partition import Halves, partition
 from .aot.random import seeded
@@ -76,26 +78,40 @@ def generate_sizes(
 
 def generate_training(
     gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, sized: Sized | None,
-    options: CompileOptions = DEFAULT,
+    options: CompileOptions = DEFAULT, buckets: BucketSizes | None = None,
 ) -> TrainingArtifact:
-    """The artifact of a graph and its gradients. `sized`: the symbols of its sizes; None for the sizes of `inputs`."""
+    """The artifact of a graph and its gradients. `sized`: the symbols of its sizes; None for the sizes of `inputs`.
+    `buckets`: those in which DDP sends the gradients; the backward then has a stage for each."""
     joint, halves, spec = trace_training(gm, inputs, report, sized)
+    staging, stages = _stages(joint, halves, spec, buckets)
     half = functools.partial(generate_half, report=report, sized=sized, options=options, captured=gm.graph)
     forward = half(halves.forward, uncounted=joint.uncounted)
     pool, processes = ThreadPoolExecutor(1), Processes()
     try:  # the forward's kernels are built while the backward's code is generated
         building = pool.submit(build_kernels, forward, processes)
-        backward = half(halves.backward, release=True)
+        backward = tuple([half(stage, release=True) for stage in stages])
         with report.phase("build"):
-            without_lock(lambda: (build_kernels(backward), building.result()))
+            without_lock(lambda: ([build_kernels(stage) for stage in backward], building.result()))
     except BaseException:  # leave no process running, even after Ctrl-C
         processes.stop()
         raise
     finally:
         without_lock(pool.shutdown)
     if sized is None:
-        return TrainingArtifact(spec, forward, backward)
-    return TrainingArtifact(sized.data(spec), forward, backward, sized.symbols.program())
+        return TrainingArtifact(spec, forward, backward, staging=staging)
+    return TrainingArtifact(sized.data(spec), forward, backward, sized.symbols.program(), staging)
+
+
+def _stages(
+    joint: JointGraph, halves: Halves, spec: TrainingSpec, buckets: BucketSizes | None
+) -> tuple[Staging | None, list[fx.GraphModule]]:
+    """The stages of the backward (see `backward_stages`) and their graphs; if it is not divided, None and its graph."""
+    one_device = len({layout.device for layout in spec.tangents}) == 1  # else autograd runs its nodes in several threads
+    if buckets is not None and one_device and not spec.nested:
+        bucketed = [joint.permanent[gradient.place] for gradient in spec.gradients]
+        if (split := split_backward(halves.backward, bucketed, buckets)) is not None:
+            return split
+    return None, [halves.backward]
 
 
 def trace_training(

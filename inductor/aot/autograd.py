@@ -21,6 +21,7 @@ from ..eager.operator_errors import run_with_aten
 from ..runtime.plan_py import refuse_inference
 from ..runtime.related_results import Related, relating
 from .absent_tangents import absent, any_nan
+from .backward_stages import StagedBackward, StagedRun
 from .functionalize import version_of
 from .input_fallback import Refused
 from .joint import module_tensors, to_joint
@@ -30,6 +31,7 @@ from .pruned_backward import PrunedBackwards
 from .rerun import Rerun, added
 from .result_groups import GradientsOf, function_apply, groups_of, per_group
 from .results import Computed, Constant, Input, Result, View
+from .stage_nodes import Found, StageNodes
 from .tensor_hooks import watch_hooks
 from .training_spec import Layout, TrainingSpec, describe
 
@@ -93,7 +95,11 @@ def wrap(
     if spec.tangents:
         rerun = Rerun(gm, captured.names, spec, captured.count)
         forward_of, gradients_of = _forward_of(spec, forward, rerun), _gradients_of(spec, backward, rerun, pruned)
-        apply = _one_node(forward_of, gradients_of, spec)
+        if isinstance(backward, StagedBackward) and not spec.nested:
+            staged = _gradients_of(spec, backward, rerun, pruned, in_stages=True)
+            apply: Callable[..., Any] = StageNodes(forward_of, staged, spec, backward.staging)
+        else:
+            apply = _one_node(forward_of, gradients_of, spec)
         # results require a gradient even if every gradient is undefined, such as that of count_nonzero
         places = {gradient.place for gradient in spec.gradients} or captured.tracked
         unreached = captured.tracked - places
@@ -299,10 +305,11 @@ def _forward_of(spec: TrainingSpec, forward: Compiled, rerun: Rerun) -> Callable
 
 
 def _gradients_of(
-    spec: TrainingSpec, backward: Compiled, rerun: Rerun, pruned: PrunedBackwards | None
-) -> GradientsOf:
-    """The backward of the graph's autograd node, see GradientsOf."""
+    spec: TrainingSpec, backward: Compiled, rerun: Rerun, pruned: PrunedBackwards | None, in_stages: bool = False
+) -> Any:
+    """The backward of the graph's autograd node, see GradientsOf; with `in_stages`, see StagedGradientsOf."""
     gradients, conflicts = _Gradients(spec, backward), spec.conflicts
+    begin = gradients.begin if in_stages else gradients  # under `is_grads_batched`, a call raises where vmap fails
     saves = bool(spec.saved.inputs or spec.saved.returned or spec.saved.kept)
 
     def freed_but_unneeded(ctx: Any, tangents: Sequence[torch.Tensor | None], last: bool) -> bool:
@@ -322,7 +329,7 @@ def _gradients_of(
         compiled = pruned(tangents)
         return None if compiled is None else _Gradients(spec, compiled)
 
-    def found(ctx: Any, tangents: Sequence[torch.Tensor | None], last: bool) -> tuple[torch.Tensor | None, ...]:
+    def found(ctx: Any, tangents: Sequence[torch.Tensor | None], last: bool) -> Found:
         unneeded = bool(conflicts) and freed_but_unneeded(ctx, tangents, last)
         if torch.is_grad_enabled() or not _PLAIN.issuperset(map(type, tangents)):
             return rerun(ctx, tangents, check=not unneeded)
@@ -346,7 +353,8 @@ def _gradients_of(
         if last:
             ctx.maybe_clear_saved_tensors()  # frees each saved tensor after its last use, unless the graph is retained
         try:
-            computed = (exact or gradients)(given, tangents)
+            whole = partial or in_stages and any(x is not None and _is_batched(x) for x in tangents)
+            computed = (exact or (gradients if whole else begin))(given, tangents)
         except RuntimeError:
             if any(x is not None and _is_batched(x) for x in tangents):  # the compiled backward cannot take these
                 return rerun(ctx, tangents, check=False)
@@ -357,13 +365,13 @@ def _gradients_of(
 
     def found_and_direct(
         ctx: Any, tangents: Sequence[torch.Tensor | None], last: bool
-    ) -> tuple[torch.Tensor | None, ...]:
+    ) -> Found:
         if ctx.direct is None:
             return found(ctx, tangents, last)
         task, direct = ctx.direct
         if last:
             ctx.direct = None
-        computed = found(ctx, tangents, last)
+        computed: Any = found(ctx, tangents, last)
         return added(computed, direct) if task == torch._C._current_graph_task_id() else computed
 
     return found_and_direct if spec.nested else found
@@ -390,13 +398,13 @@ class _Gradients:
     that it expects, and puts each gradient at the position of its input."""
 
     def __init__(self, spec: TrainingSpec, backward: Compiled) -> None:
-        self.backward = taking(backward)
+        self.backward, self.whole = taking(backward), backward
         self.layouts, self.gradients, self.count = spec.tangents, spec.gradients, spec.primals
 
     def __call__(
         self, given: list[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor | None, ...]:
-        given += [placed(x, layout) for x, layout in zip(tangents, self.layouts)]
+        self._complete(given, tangents)
         found: list[torch.Tensor | None] = [None] * self.count
         for gradient, value in zip(self.gradients, self.backward(given)):
             found[gradient.place] = value.conj() if gradient.conjugated else value
@@ -405,6 +413,16 @@ class _Gradients:
                 if all(tangents[k] is None for k in gradient.tangents):
                     found[gradient.place] = None
         return tuple(found)
+
+    def begin(self, given: list[torch.Tensor], tangents: Sequence[torch.Tensor | None]) -> StagedRun:
+        """Like a call, for a backward in stages: none of them has run when this returns."""
+        self._complete(given, tangents)
+        assert isinstance(self.whole, StagedBackward)
+        return self.whole.begin(given)
+
+    def _complete(self, given: list[torch.Tensor], tangents: Sequence[torch.Tensor | None]) -> None:
+        """Add the tangents to the saved tensors."""
+        given += [placed(x, layout) for x, layout in zip(tangents, self.layouts)]
 
 
 def taking(backward: Compiled) -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:

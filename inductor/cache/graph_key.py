@@ -54,18 +54,18 @@ def graph_key(
 
 def training_key(
     gm: fx.GraphModule, inputs: Sequence[Any], attributes: Sequence[torch.Tensor], names: Mapping[str, int],
-    known: Sequence[Any] | None = None, hints: Mapping[str, int] | None = None,
+    known: Sequence[Any] | None = None, hints: Mapping[str, int] | None = None, buckets: Sequence[int] | None = None,
 ) -> str | None:
     """Like `graph_key`, for a graph with its gradients; `attributes` and `names` as returned by
     `aot.joint.module_tensors`.
 
     The key includes the autograd metadata of the inputs and which of them share memory. `known`: the inputs' metadata
-    if sizes vary.
+    if sizes vary. `buckets`: the sizes of DDP's buckets, into which the backward is divided; None: it is not.
     """
     primals = (*inputs, *attributes)
     tensors = [x for x in primals if isinstance(x, torch.Tensor)]
     try:
-        parts = [_process(), repr(hints), str(torch.is_autocast_cache_enabled()), str(len(inputs))]
+        parts = [_process(), repr(hints), str(torch.is_autocast_cache_enabled()), str(len(inputs)), repr(buckets and tuple(buckets))]
         parts += map(_metadata, (*(known or inputs), *attributes))
         parts += [f"{x.requires_grad} {x.is_leaf} {x.storage_offset()}" for x in tensors]
         parts += [f"{name}: {i}" for name, i in names.items()]

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from compare import STEPS, Compile, Record, compare, finish, record_step
+import torch.distributed as dist
+from compare import STEPS, Compile, Record, batches, compare, finish, own, record_step
 from distributed_models import WIDTH, Blocks, SometimesUnused, WithNorms, mlp
 from ranks import Rank
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.checkpoint import checkpoint
+
+import pyframe
 
 Wrap = Callable[[nn.Module, Compile], nn.Module]
 
@@ -353,3 +356,30 @@ def compiled_before_ddp(me: Rank) -> None:
 
 
 assert STEPS >= 3  # DDP rebuilds its buckets after the first step, and the third runs with the rebuilt ones
+
+
+def overlap(me: Rank, outside: bool) -> list[str]:
+    """The order of events in the backward pass of the third step: the stages of the compiled backward, and the calls of
+    DDP's communication hook, which starts to send a bucket."""
+    torch.manual_seed(3)
+    compile = pyframe.compile
+    model = Blocks(depth=6).to(me.device)
+    wrapped = DDP(model if outside else compile(model), bucket_cap_mb=BLOCK_BYTES / 2**20)
+
+    def hook(_, bucket):  # DDP refuses annotations that are strings
+        with torch.profiler.record_function(f"bucket {bucket.index()}"):
+            return default_hooks.allreduce_hook(dist.group.WORLD, bucket)
+
+    wrapped.register_comm_hook(None, hook)
+    called = compile(wrapped) if outside else wrapped
+    x = own(me, batches(me, WIDTH)[0])
+    for _ in range(2):
+        loss_of(called(x)).backward()
+    loss = loss_of(called(x))
+    with torch.profiler.profile() as profile:
+        loss.backward()
+    events = sorted(profile.events(), key=lambda event: event.time_range.start)
+    return [event.name for event in events if "backward, stage" in event.name or event.name.startswith("bucket")]
+
+
+BLOCK_BYTES = sum(x.numel() for x in Blocks(depth=1).blocks.parameters()) * 4

@@ -26,3 +26,16 @@ def ranks() -> Iterator[Ranks]:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_program(ranks: Ranks, program: str) -> None:
     ranks.run("ddp_programs", program)
+
+
+@pytest.mark.parametrize("outside", [False, True], ids=["DDP(compile(model))", "compile(DDP(model))"])
+def test_buckets_are_sent_between_the_stages_of_the_backward(ranks: Ranks, outside: bool) -> None:
+    for events in ranks.run("ddp_programs", "overlap", outside):
+        print(events)
+        kinds = ["bucket" if name.startswith("bucket") else "stage" for name in events]
+        assert kinds.count("stage") >= 6, events
+        assert kinds.count("bucket") >= 6, events
+        first = kinds.index("bucket")
+        assert kinds[:first] == ["stage"], events
+        # each stage but the last is followed by the bucket whose gradients it has computed
+        assert all(a != b for a, b in zip(kinds, kinds[1:])), events
