@@ -310,7 +310,23 @@ def _compile_training(
     backward = _backward_of(artifact, stages)
     in_pieces = functools.partial(cut_after, gm, compile_piece)
     pruned = _pruned(captured, inputs, artifact.spec, options)
-    return wrap(captured, artifact.spec, forward, backward, in_pieces, pruned)
+    in_stages = None if active_buckets() else functools.partial(_in_stages, gm, options, compile_piece)
+    return wrap(captured, artifact.spec, forward, backward, in_pieces, pruned, in_stages)
+
+
+def _in_stages(
+    gm: fx.GraphModule, options: CompileOptions, compile_piece: Callable[..., Any], *inputs: Any
+) -> Callable[..., Any]:
+    """Compile a graph once more at its first call from DDP, which wraps a model that has run before. The graph stays as
+    it is if the compiler fails."""
+    report = gm.meta["compile_report"] = CompileReport()
+    with compile_lock, tracing(None):
+        try:
+            return restored_on_error(lambda: _compile_training(gm, inputs, options, report, compile_piece))
+        except PASSED:
+            raise
+        except Exception as error:
+            return fall_back(gm, error, options.strict)
 
 
 def _pruned(

@@ -23,6 +23,7 @@ from ..runtime.related_results import Related, relating
 from .absent_tangents import absent, any_nan
 from .backward_stages import StagedBackward, StagedRun
 from .functionalize import version_of
+from .gradient_buckets import DDP
 from .input_fallback import Refused
 from .joint import module_tensors, to_joint
 from .nested import Maker, Nested
@@ -82,12 +83,14 @@ class Captured:
 def wrap(
     captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Compiled,
     in_pieces: InPieces | None = None, pruned: PrunedBackwards | None = None,
+    in_stages: Callable[..., Callable[..., Any]] | None = None,
 ) -> Callable[..., Any]:
     """Build the run-time part of `compile_training`: what happens at each call around the two compiled graphs.
 
     `forward` may raise Refused. `in_pieces(results, count)` compiles the graph, which has `count` flat results, in
     pieces that end at the results with these numbers; it returns None if it cannot. `pruned`: backwards for passes that
-    reach only some results, where the graph cannot run again; None: there are none.
+    reach only some results, where the graph cannot run again; None: there are none. `in_stages`: called with the inputs
+    of the first call from DDP, for the callable that takes the place of this one in such calls; None: there is none.
     """
     gm, attributes = captured.gm, captured.attributes
     if is_autocast_enabled():
@@ -113,10 +116,13 @@ def wrap(
     if spec.tangents and spec.nested:
         return _calls_nested(captured, spec, apply, rerun, in_pieces)
     finish = _finish(spec.results, spec.structure, spec.related)
+    under_ddp = _Later(in_stages) if in_stages is not None else None
 
     def straight(*inputs: torch.Tensor) -> Any:
         if transformed():
             return gm(*inputs)
+        if DDP._active_ddp_module is not None and under_ddp is not None:
+            return under_ddp(*inputs)
         try:
             outputs = apply(*inputs, *attributes)
         except Refused:
@@ -126,6 +132,8 @@ def wrap(
     def call(*inputs: torch.Tensor) -> Any:
         if transformed():
             return gm(*inputs)
+        if DDP._active_ddp_module is not None and under_ddp is not None:
+            return under_ddp(*inputs)
         primals = (*inputs, *attributes)
         try:
             outputs = apply(*primals)
@@ -134,6 +142,19 @@ def wrap(
         return finish(primals, outputs)
 
     return call if any(isinstance(x, Input | View) for x in spec.results) else straight
+
+
+class _Later:
+    """A function that `make` creates from the arguments of the first call."""
+
+    def __init__(self, make: Callable[..., Callable[..., Any]]) -> None:
+        self.make = make
+        self.made: Callable[..., Any] | None = None
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        if self.made is None:
+            self.made = self.make(*inputs)
+        return self.made(*inputs)
 
 
 def _calls_nested(

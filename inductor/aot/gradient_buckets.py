@@ -7,13 +7,16 @@ compiled in stages of about the size of a bucket (see `backward_stages`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
-_AVAILABLE = dist.is_available()
-if _AVAILABLE:
-    from torch.nn.parallel import DistributedDataParallel
+# The class of DDP, whose attribute `_active_ddp_module` is the module whose forward is running. It is None for most
+# programs, which one read per call of a training graph finds out.
+DDP: Any = SimpleNamespace(_active_ddp_module=None)
+if dist.is_available():
+    from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: F811
 
 
 class BucketSizes(NamedTuple):
@@ -26,14 +29,9 @@ class BucketSizes(NamedTuple):
 def active_buckets() -> BucketSizes | None:
     """The buckets of the DDP module whose forward is running; None outside of such a forward, or if DDP sends the
     gradients at the end of the backward pass anyway."""
-    module = DistributedDataParallel._active_ddp_module if _AVAILABLE else None
+    module = DDP._active_ddp_module
     if module is None or module._delay_all_reduce_all_params:
         return None
     others = int(module.bucket_bytes_cap)
     first = dist._DEFAULT_FIRST_BUCKET_BYTES if module.bucket_bytes_cap_default else others  # type: ignore[attr-defined, unused-ignore]  # not in torch's stubs
     return BucketSizes(min(first, others), others)
-
-
-def ddp_is_active() -> bool:
-    """Whether the forward of a DDP module is running, in any thread."""
-    return _AVAILABLE and DistributedDataParallel._active_ddp_module is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -358,13 +359,18 @@ def compiled_before_ddp(me: Rank) -> None:
 assert STEPS >= 3  # DDP rebuilds its buckets after the first step, and the third runs with the rebuilt ones
 
 
-def overlap(me: Rank, outside: bool) -> list[str]:
+def overlap(me: Rank, how: str) -> list[str]:
     """The order of events in the backward pass of the third step: the stages of the compiled backward, and the calls of
-    DDP's communication hook, which starts to send a bucket."""
+    DDP's communication hook, which starts to send a bucket. `how`: DDP is "outside" or "inside" of what is compiled, or
+    the compiled model has run "before" DDP wraps it."""
     torch.manual_seed(3)
     compile = pyframe.compile
     model = Blocks(depth=6).to(me.device)
-    wrapped = DDP(model if outside else compile(model), bucket_cap_mb=BLOCK_BYTES / 2**20)
+    outside, x = how == "outside", own(me, batches(me, WIDTH)[0])
+    inside = model if outside else compile(model)
+    if how == "before":
+        loss_of(inside(x)).backward()
+    wrapped = DDP(inside, bucket_cap_mb=BLOCK_BYTES / 2**20)
 
     def hook(_, bucket):  # DDP refuses annotations that are strings
         with torch.profiler.record_function(f"bucket {bucket.index()}"):
@@ -372,14 +378,14 @@ def overlap(me: Rank, outside: bool) -> list[str]:
 
     wrapped.register_comm_hook(None, hook)
     called = compile(wrapped) if outside else wrapped
-    x = own(me, batches(me, WIDTH)[0])
     for _ in range(2):
         loss_of(called(x)).backward()
     loss = loss_of(called(x))
     with torch.profiler.profile() as profile:
         loss.backward()
     events = sorted(profile.events(), key=lambda event: event.time_range.start)
-    return [event.name for event in events if "backward, stage" in event.name or event.name.startswith("bucket")]
+    found = [re.match(r"compiled backward, (stage \d+)|(bucket \d+)", event.name) for event in events]
+    return [each[1] or each[2] for each in found if each]
 
 
 BLOCK_BYTES = sum(x.numel() for x in Blocks(depth=1).blocks.parameters()) * 4
