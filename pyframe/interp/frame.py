@@ -113,6 +113,14 @@ class Frame:
             found = self.locals[name] = self.tx.wrap(found.value, found.source)
         return found
 
+    def first_argument(self) -> Any:
+        """The object that existed before the trace and is the value of the first parameter; None if there is none."""
+        if not self.code.co_argcount:
+            return None
+        name = self.code.co_varnames[0]
+        var = self.cells[name].content if name in self.cells else self.locals.get(name)
+        return getattr(var, "value", None)
+
     def jump(self, label: Any) -> None:
         self.pc = self.flow.place[label]
 

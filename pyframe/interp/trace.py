@@ -386,8 +386,7 @@ class Trace:
         although code of torch normally is not: the forward of its children if the break is within its own forward (as
         in DDP, whose forward only calls the wrapped module), else its own, because the break is in its hooks."""
         for frame in reversed(self.frames[1:]):
-            var = frame.locals.get(frame.code.co_varnames[0]) if frame.code.co_argcount else None
-            module = getattr(var, "value", None)
+            module = frame.first_argument()
             if isinstance(module, nn.Module):
                 own = _forward_code(module)
                 if own is not None and skipped_file(own.co_filename):

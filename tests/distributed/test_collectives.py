@@ -1,0 +1,27 @@
+"""Collectives on two processes with gloo, see `collective_programs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from ranks import Ranks
+
+PROGRAMS = [
+    "functional_all_reduce", "functional_gather_and_scatter", "functional_all_to_all", "functional_broadcast",
+    "functional_coalesced", "with_gradients", "differentiable_functions", "in_place", "in_place_on_an_argument",
+    "asynchronous", "asynchronous_group", "point_to_point", "send_and_receive", "objects_and_barriers", "subgroups",
+    "data_parallel_by_hand", "different_graphs", "different_sizes",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    group = Ranks(2)
+    yield group
+    group.close()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program(ranks: Ranks, program: str) -> None:
+    ranks.run("collective_programs", program)

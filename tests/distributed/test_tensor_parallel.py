@@ -1,0 +1,25 @@
+"""Tensor parallelism and DTensors on two processes with gloo, see `tp_programs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from ranks import Ranks
+
+PROGRAMS = [
+    "hidden_then_compiled", "compiled_then_parallel", "transformer", "compiled_layers", "sequence_parallel",
+    "sharded_data_and_tensors", "tensors_in_and_out", "redistributions", "saved_and_loaded", "placements_change",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    group = Ranks(2)
+    yield group
+    group.close()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program(ranks: Ranks, program: str) -> None:
+    ranks.run("tp_programs", program)

@@ -1,0 +1,210 @@
+"""Programs with tensor parallelism and DTensors. Each runs on every rank with the whole batch; see `compare`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from compare import Compile, Record, batches, compare, finish, record_step, whole
+from ddp_programs import loss_of
+from distributed_models import WIDTH, Hidden, Transformer
+from ranks import Rank
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+import pyframe
+
+LENGTH = 8
+
+
+def mesh_of(me: Rank) -> DeviceMesh:
+    return init_device_mesh(me.device_type, (me.world,))
+
+
+def sequences(x: torch.Tensor) -> torch.Tensor:
+    """(rows, width) as (batch, length, width)."""
+    return x.view(-1, LENGTH, x.shape[-1])
+
+
+def trained(
+    wrap: Callable[[nn.Module, Compile], nn.Module], shape: Callable[[torch.Tensor], torch.Tensor] = sequences
+) -> Callable[[nn.Module, Compile, list[torch.Tensor]], Record]:
+    def train(model: nn.Module, compile: Compile, data: list[torch.Tensor]) -> Record:
+        called, record = wrap(model, compile), Record()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for x in data:
+            optimizer.zero_grad()
+            loss = loss_of(called(shape(x)))
+            loss.backward()
+            record_step(record, model, loss)
+            optimizer.step()
+        return finish(record, model)
+
+    return train
+
+
+def check(me: Rank, make: Callable[[], nn.Module], wrap: Callable[[nn.Module, Compile], nn.Module], **more: object) -> None:
+    single = trained(lambda model, compile: model)
+    compare(me, make, trained(wrap), WIDTH, single=single, average=False, rows=2 * LENGTH, **more)
+
+
+HIDDEN = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+
+
+def hidden_then_compiled(me: Rank) -> None:
+    check(me, lambda: Hidden(WIDTH), lambda model, compile: compile(parallelize_module(model, mesh_of(me), HIDDEN)))
+
+
+def compiled_then_parallel(me: Rank) -> None:
+    check(me, lambda: Hidden(WIDTH), lambda model, compile: parallelize_module(compile(model), mesh_of(me), HIDDEN))
+
+
+def _attention() -> dict[str, object]:
+    columns = {f"attention.{name}": ColwiseParallel() for name in ("query", "key", "value")}
+    return {**columns, "attention.out": RowwiseParallel(), "hidden.up": ColwiseParallel(), "hidden.down": RowwiseParallel()}
+
+
+def _parallel(me: Rank, model: nn.Module) -> nn.Module:
+    for layer in model.layers:
+        parallelize_module(layer, mesh_of(me), _attention())
+    return model
+
+
+def transformer(me: Rank) -> None:
+    check(me, Transformer, lambda model, compile: compile(_parallel(me, model)))
+
+
+def compiled_layers(me: Rank) -> None:
+    def wrap(model: nn.Module, compile: Compile) -> nn.Module:
+        _parallel(me, model)
+        for i, layer in enumerate(model.layers):
+            model.layers[i] = compile(layer)
+        return model
+
+    check(me, Transformer, wrap)
+
+
+def sequence_parallel(me: Rank) -> None:
+    """Norms and residuals work on parts of the sequence; attention and hidden layers on parts of the features."""
+
+    def wrap(model: nn.Module, compile: Compile) -> nn.Module:
+        mesh = mesh_of(me)
+        whole = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+        plan = {**_attention(), "norm1": SequenceParallel(), "norm2": SequenceParallel(), "attention": whole, "hidden": whole}
+        plan |= {name: RowwiseParallel(output_layouts=Shard(1)) for name in ("attention.out", "hidden.down")}
+        parallelize_module(model, mesh, {
+            "norm": SequenceParallel(),
+            "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate()),
+        })  # fmt: skip
+        for layer in model.layers:
+            parallelize_module(layer, mesh, plan)
+        parallelize_module(model.layers[0], mesh, PrepareModuleInput(
+            input_layouts=(Replicate(),), desired_input_layouts=(Shard(1),)
+        ))  # fmt: skip
+        return compile(model)
+
+    check(me, Transformer, wrap)
+
+
+def sharded_data_and_tensors(me: Rank) -> None:
+    """FSDP over a mesh of one process, with tensor parallelism over both, on two dimensions of one mesh."""
+
+    def wrap(model: nn.Module, compile: Compile) -> nn.Module:
+        mesh = init_device_mesh(me.device_type, (1, me.world), mesh_dim_names=("data", "tensor"))
+        for layer in model.layers:
+            parallelize_module(layer, mesh["tensor"], _attention())
+            fully_shard(layer, mesh=mesh["data"])
+        fully_shard(model, mesh=mesh["data"])
+        return compile(model)
+
+    check(me, Transformer, wrap, graphs=2)
+
+
+def tensors_in_and_out(me: Rank) -> None:
+    """DTensors are arguments and results of a compiled function, with gradients."""
+    mesh = mesh_of(me)
+
+    def program(x: DTensor, w: DTensor, b: DTensor) -> tuple[DTensor, torch.Tensor, DTensor]:
+        hidden = torch.nn.functional.gelu(x @ w + b)
+        local = hidden.to_local() * 2
+        return hidden, local.sum(), hidden.redistribute(mesh, [Replicate()]) * 3
+
+    given = batches(me, WIDTH, rows=WIDTH // me.world)
+
+    def run(fn: Callable[..., object]) -> list[torch.Tensor]:
+        x = distribute_tensor(given[0], mesh, [Replicate()]).requires_grad_()
+        w = distribute_tensor(given[1], mesh, [Shard(1)]).requires_grad_()
+        b = distribute_tensor(given[2][0], mesh, [Shard(0)]).requires_grad_()
+        hidden, total, copies = fn(x, w, b)
+        assert hidden.placements == (Shard(1),), hidden.placements
+        assert copies.placements == (Replicate(),), copies.placements
+        (hidden.full_tensor().sum() + total + copies.full_tensor().square().sum()).backward()
+        return [whole(value) for value in (hidden, total, copies, x.grad, w.grad, b.grad)]
+
+    want = run(program)
+    fast = pyframe.compile(program)
+    for _ in range(2):
+        torch.testing.assert_close(run(fast), want, rtol=1e-4, atol=1e-4)
+
+
+def redistributions(me: Rank) -> None:
+    """Every pair of placements, without gradients and with them."""
+    mesh = mesh_of(me)
+    whole_tensor = batches(me, WIDTH, rows=4)[0]
+    kinds = [Replicate(), Shard(0), Shard(1), Partial()]
+    for start in kinds:
+        for end in kinds:
+            if isinstance(end, Partial) and not isinstance(start, Partial):
+                continue  # eager refuses it, or only divides
+
+            def program(local: torch.Tensor) -> torch.Tensor:
+                x = DTensor.from_local(local * 2, mesh, [start], run_check=False)
+                return x.redistribute(mesh, [end]).to_local() + 1
+
+            local = whole_tensor if not isinstance(start, Shard) else whole_tensor.chunk(me.world, start.dim)[me.rank]
+            found = []
+            for fn in (program, pyframe.compile(program)):
+                x = local.clone().requires_grad_()
+                y = fn(x)
+                y.square().sum().backward()
+                found.append((y.detach(), x.grad))
+            torch.testing.assert_close(found[1], found[0], msg=lambda m: f"{start} to {end}: {m}")
+
+
+def saved_and_loaded(me: Rank) -> None:
+    """The parallel model's state, of DTensors, goes into a new compiled model."""
+    torch.manual_seed(3)
+    first = _parallel(me, Transformer().to(me.device))
+    second = _parallel(me, copy.deepcopy(Transformer().to(me.device)))
+    x = sequences(batches(me, WIDTH, rows=2 * LENGTH)[0])
+    fast, other = pyframe.compile(first), pyframe.compile(second)
+    want = fast(x)
+    assert not torch.allclose(other(x), want)
+    other.load_state_dict(fast.state_dict())
+    torch.testing.assert_close(other(x), want)
+    torch.testing.assert_close(first(x), want)
+
+
+def placements_change(me: Rank) -> None:
+    """Calls with other placements are captured anew."""
+    mesh = mesh_of(me)
+    fast = pyframe.compile(lambda x: x * 2 + 1)
+    given = batches(me, WIDTH)[0]
+    for _ in range(2):
+        for placement in (Replicate(), Shard(0), Shard(1)):
+            x = distribute_tensor(given, mesh, [placement])
+            y = fast(x)
+            assert y.placements == (placement,)
+            torch.testing.assert_close(y.full_tensor(), given * 2 + 1)
+
+
