@@ -7,6 +7,7 @@ the compiled stages, all together or one at a time; `stage_nodes` calls them fro
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..fx_utils.arguments import results_of
+from ..fx_utils.arguments import node_at, results_of
 from .calls import call, copied
 from .gradient_buckets import BucketSizes
 from .memory import ancestors, is_random, roots, viewed
@@ -120,8 +121,8 @@ class _Splitter:
             if drawn:
                 found = found | ancestors([x for x in draws if order[x] <= max(drawn)])
             for node in self.backward.graph.nodes:
-                if node in found:
-                    self.stage_of.setdefault(node, stage)
+                if node in found or node.target is operator.getitem and self.stage_of.get(node_at(node)) == stage:
+                    self.stage_of.setdefault(node, stage)  # an operator's results are taken apart where it runs
         for node in self.backward.graph.nodes:
             if node.op == "call_function" and node not in self.stage_of and node.is_impure():
                 sources = [self.stage_of.get(x, 0) for x in node.all_input_nodes]

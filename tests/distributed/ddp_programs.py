@@ -196,6 +196,11 @@ def batch_norm(me: Rank) -> None:
     compare(me, WithNorms, train, WIDTH, single=None)
 
 
+def batch_norm_in_stages(me: Rank) -> None:
+    train = trained(lambda model, compile: DDP(compile(model), bucket_cap_mb=0.0001))
+    compare(me, WithNorms, train, WIDTH, single=None)
+
+
 def batch_norm_outside(me: Rank) -> None:
     train = trained(lambda model, compile: compile(DDP(model)))
     compare(me, WithNorms, train, WIDTH, single=None)
@@ -269,6 +274,71 @@ def retained_graph(me: Rank) -> None:
         return finish(record, model)
 
     compare(me, Blocks, train, WIDTH, single=None)
+
+
+def varying_sizes(me: Rank) -> None:
+    """Batches of different sizes, for which one capture with symbolic sizes serves from the third on."""
+
+    def train(model: nn.Module, compile: Compile, data: list[torch.Tensor]) -> Record:
+        wrapped, record = DDP(compile(model), bucket_cap_mb=0.002), Record()
+        optimizer = sgd(wrapped)
+        for rows, x in zip((4, 3, 5, 7, 6), data * 2):
+            optimizer.zero_grad()
+            loss = loss_of(wrapped(x.repeat(2, 1)[:rows]))
+            loss.backward()
+            record_step(record, model, loss)
+            optimizer.step()
+        return finish(record, model)
+
+    compare(me, Blocks, train, WIDTH, single=None, graphs=2)
+
+
+class Shared(Blocks):
+    """One weight is used in several places, a gradient is passed on unchanged, and a result is also an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks[1].up.weight = self.blocks[0].up.weight
+        self.shift = nn.Parameter(torch.randn(4, WIDTH))
+        self.shift2 = nn.Parameter(torch.randn(4, WIDTH))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        for block in self.blocks:
+            x = block(x + self.shift) + self.shift2
+        return self.head(x)
+
+
+def shared_memory_of_gradients(me: Rank) -> None:
+    """Gradients that are one tensor in eager; DDP writes to one while the backward still needs the other."""
+    check(me, Shared, lambda model, compile: DDP(compile(model), bucket_cap_mb=0.0001))
+
+
+def several_results(me: Rank) -> None:
+    """Two results, whose losses are differentiated together and one alone."""
+
+    class Two(Blocks):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            for block in self.blocks[:-1]:
+                x = block(x)
+            return self.head(self.blocks[-1](x)), x.square()
+
+    def train_with(distributed: bool) -> Callable[[nn.Module, Compile, list[torch.Tensor]], Record]:
+        def train(model: nn.Module, compile: Compile, data: list[torch.Tensor]) -> Record:
+            more = {"bucket_cap_mb": 0.002, "find_unused_parameters": True}
+            wrapped, record = DDP(compile(model), **more) if distributed else model, Record()
+            optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+            for i, x in enumerate(data):
+                optimizer.zero_grad()
+                first, second = wrapped(x)
+                loss = loss_of(first) + loss_of(second) if i != 1 else loss_of(second)
+                loss.backward()
+                record_step(record, model, loss)
+                optimizer.step()
+            return finish(record, model)
+
+        return train
+
+    compare(me, Two, train_with(True), WIDTH, single=train_with(False))
 
 
 def clipped_gradients(me: Rank) -> None:

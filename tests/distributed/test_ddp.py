@@ -13,6 +13,7 @@ PROGRAMS = [
     "static_graph_outside", "unused_parameters", "unused_parameters_outside", "batch_norm", "batch_norm_outside",
     "autocast", "communication_hook", "gradient_checkpointing", "gradient_checkpointing_outside", "retained_graph",
     "clipped_gradients", "saved_and_loaded", "evaluation_between_steps", "compiled_before_ddp",
+    "batch_norm_in_stages", "varying_sizes", "shared_memory_of_gradients", "several_results",
 ]  # fmt: skip
 
 

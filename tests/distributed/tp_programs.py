@@ -109,7 +109,7 @@ def sequence_parallel(me: Rank) -> None:
         for layer in model.layers:
             parallelize_module(layer, mesh, plan)
         parallelize_module(model.layers[0], mesh, PrepareModuleInput(
-            input_layouts=(Replicate(),), desired_input_layouts=(Shard(1),)
+            input_layouts=(Replicate(),), desired_input_layouts=(Shard(1),), use_local_output=True
         ))  # fmt: skip
         return compile(model)
 
