@@ -209,9 +209,6 @@ def batch_norm_outside(me: Rank) -> None:
 def sync_batch_norm(me: Rank) -> None:
     """Batch norm over the parts of all ranks, which equals batch norm of the whole batch. Needs GPUs."""
 
-    def wrap(model: nn.Module, compile: Compile) -> nn.Module:
-        return DDP(compile(nn.SyncBatchNorm.convert_sync_batchnorm(model)))
-
     def train(model: nn.Module, compile: Compile, data: list[torch.Tensor]) -> Record:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         return trained(lambda model, compile: DDP(compile(model)))(model, compile, data)
@@ -294,7 +291,7 @@ def varying_sizes(me: Rank) -> None:
 
 
 class Shared(Blocks):
-    """One weight is used in several places, a gradient is passed on unchanged, and a result is also an input."""
+    """One weight is used in two places, and gradients of two parameters are one tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -302,7 +299,7 @@ class Shared(Blocks):
         self.shift = nn.Parameter(torch.randn(4, WIDTH))
         self.shift2 = nn.Parameter(torch.randn(4, WIDTH))
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:
             x = block(x + self.shift) + self.shift2
         return self.head(x)
@@ -310,7 +307,8 @@ class Shared(Blocks):
 
 def shared_memory_of_gradients(me: Rank) -> None:
     """Gradients that are one tensor in eager; DDP writes to one while the backward still needs the other."""
-    check(me, Shared, lambda model, compile: DDP(compile(model), bucket_cap_mb=0.0001))
+    train = trained(lambda model, compile: DDP(compile(model), bucket_cap_mb=0.0001))
+    compare(me, Shared, train, WIDTH, single=None)
 
 
 def several_results(me: Rank) -> None:
@@ -451,7 +449,7 @@ def overlap(me: Rank, how: str) -> list[str]:
     for _ in range(2):
         loss_of(called(x)).backward()
     loss = loss_of(called(x))
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         loss.backward()
     events = sorted(profile.events(), key=lambda event: event.time_range.start)
     found = [re.match(r"compiled backward, (stage \d+)|(bucket \d+)", event.name) for event in events]

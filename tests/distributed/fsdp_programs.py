@@ -241,7 +241,7 @@ def events(me: Rank, compiled: bool) -> list[str]:
     x = own(me, batches(me, WIDTH)[0])
     for _ in range(2):
         loss_of(called(x)).backward()
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         loss_of(called(x)).backward()
     names = [event.name for event in sorted(profile.events(), key=lambda event: event.time_range.start)]
     return [name.partition(" of ")[0] for name in names if name.startswith(("FSDP::", "compiled"))]
