@@ -53,9 +53,9 @@ class _Placeholders(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 @contextlib.contextmanager
 def _image_packages() -> Iterator[None]:
-    """timm imports torchvision for image transforms, which no model here uses; placeholders replace it if it is
+    """timm imports torchvision and PIL for image transforms, which no model here uses; placeholders replace what is
     missing."""
-    missing = tuple(name for name in ("torchvision",) if importlib.util.find_spec(name) is None)
+    missing = tuple(name for name in ("torchvision", "PIL") if importlib.util.find_spec(name) is None)
     finder = _Placeholders(missing)
     sys.meta_path.append(finder)
     try:
