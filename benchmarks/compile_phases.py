@@ -19,16 +19,17 @@ tensors were on a GPU; the change of the graph's devices is not counted. With `-
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
-import cProfile
 import json
 import os
-import pstats
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,47 @@ def processor_seconds() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
+class Samples:
+    """Where the main thread is, every two milliseconds of processor time. A profile or trace function would not do:
+    while one is active, all frames run eagerly."""
+
+    SECONDS = 0.002
+
+    def __init__(self) -> None:
+        self.own: collections.Counter[str] = collections.Counter()  # samples by innermost function
+        self.within: collections.Counter[str] = collections.Counter()  # and by all functions on the stack
+        self.count = 0
+
+    def __enter__(self) -> Samples:
+        signal.signal(signal.SIGPROF, self._sample)
+        signal.setitimer(signal.ITIMER_PROF, self.SECONDS, self.SECONDS)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+    def _sample(self, number: int, frame: types.FrameType | None) -> None:
+        stack = []
+        while frame is not None:
+            code = frame.f_code
+            file = "/".join(code.co_filename.split("/")[-2:])
+            stack.append(f"{file}:{code.co_firstlineno} {code.co_qualname}")
+            frame = frame.f_back
+        if any(where.startswith("tools/fake_gpu.py") for where in stack):  # only this program needs that
+            return
+        self.count += 1
+        self.own[stack[0]] += 1
+        self.within.update(set(stack))
+
+    def text(self, most: int = 70) -> str:
+        """The functions with the most samples, in percent of all."""
+        lines = [f"{self.count} samples of {self.SECONDS} s"]
+        for title, counts in (("in the function itself", self.own), ("in the function and what it calls", self.within)):
+            lines += ["", f"percent {title}"]
+            lines += [f"{100 * n / self.count:6.1f}  {where}" for where, n in counts.most_common(most)]
+        return "\n".join(lines)
+
+
 def child(name: str, target: str, build: bool, profile: bool) -> None:
     """Prints the row of one program."""
     import torch
@@ -180,9 +222,9 @@ def child(name: str, target: str, build: bool, profile: bool) -> None:
     arch = TARGETS[target]
     compiler = Compiler(arch, build)
     casts = torch.autocast("cpu", torch.bfloat16) if arch else contextlib.nullcontext()
-    profiler = cProfile.Profile(time.thread_time) if profile else contextlib.nullcontext()
+    samples = Samples()
     wall, used, here = time.perf_counter(), processor_seconds(), time.thread_time()
-    with mock.patch.object(CompileReport, "phase", _phase), casts, profiler:
+    with mock.patch.object(CompileReport, "phase", _phase), casts, samples if profile else contextlib.nullcontext():
         pyframe.compile(fn, backend=compiler)(**arguments)
     phases = compiler.phases
     phases["capture"] = time.thread_time() - here - compiler.used + phases["build"]
@@ -193,9 +235,8 @@ def child(name: str, target: str, build: bool, profile: bool) -> None:
         "CPU s": round(processor_seconds() - used - compiler.own, 3),
         "kernels": compiler.kernels, "graphs": compiler.graphs,
     }  # fmt: skip
-    if isinstance(profiler, cProfile.Profile):
-        for order in ("tottime", "cumulative"):
-            pstats.Stats(profiler).sort_stats(order).print_stats(60)
+    if profile:
+        print(samples.text())
     print("ROW " + json.dumps(row))
 
 
@@ -205,6 +246,7 @@ def measure(name: str, checkout: Path, options: argparse.Namespace) -> dict[str,
     command += ["--build"] * options.build + ["--profile"] * options.profile
     with tempfile.TemporaryDirectory() as cache:
         env = {**os.environ, "PYFRAME_CACHE_DIR": cache, "PYTHONPATH": str(checkout), "PYFRAME_STRICT": "internal"}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode on disk
         out = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     lines = out.stdout.splitlines()
     rows = [line.removeprefix("ROW ") for line in lines if line.startswith("ROW ")]

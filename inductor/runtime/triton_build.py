@@ -36,6 +36,8 @@ _MESSAGE_LINES = 30
 _SUFFIX = ".cubin"
 # Settings of Triton that change its output or disable compilation. TRITON_CACHE_DIR is replaced by a folder of ours.
 _UNSET = ("TRITON_INTERPRET", "TRITON_CACHE_DIR", "TRITON_KERNEL_OVERRIDE", "TRITON_KERNEL_DUMP")
+# Line numbers, two thirds of a cubin, would refer to files that are gone when the kernel runs.
+_SET = {"TRITON_DISABLE_LINE_INFO": "1"}
 
 
 class KernelSource(Protocol):
@@ -169,7 +171,8 @@ class _Worker:
 
     def __init__(self) -> None:
         folder = tempfile.mkdtemp(prefix="triton-", dir=next(private_folders(), None))
-        environment = {k: v for k, v in os.environ.items() if k not in _UNSET} | {"TRITON_CACHE_DIR": folder}
+        kept = {k: v for k, v in os.environ.items() if k not in _UNSET}
+        environment = kept | _SET | {"TRITON_CACHE_DIR": folder}
         line = [sys.executable, "-P", str(_WORKER), str(PRELUDE), folder]
         self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         weakref.finalize(self, _finish, self.process, folder, os.getpid())

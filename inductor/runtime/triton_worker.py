@@ -73,6 +73,14 @@ def split_packed_adds_in_triton() -> None:
     CUDABackend.make_ptx = make
 
 
+def without_cache_key() -> None:
+    """Patches Triton not to hash its own files, 460 MB, at the first kernel of a process. The hash is a part of the key
+    under which it would find a kernel in its cache; ours is a new folder for each process."""
+    import triton.runtime.cache
+
+    triton.runtime.cache.triton_key = lambda: ""
+
+
 def compile_kernel(job: dict[str, Any], folder: Path) -> tuple[bytes, dict[str, Any]]:
     """Compiles a kernel. Returns its cubin and the metadata for a launch: name, shared memory, warps, hidden arguments,
     and the size of the scratch memory that it needs."""
@@ -90,7 +98,9 @@ def compile_kernel(job: dict[str, Any], folder: Path) -> tuple[bytes, dict[str, 
         constexprs=dict(job["constants"]),
         attrs={(i,): [["tt.divisibility", 16]] for i in job["aligned"]},
     )
-    options = {"num_warps": job["num_warps"], "num_stages": job["num_stages"]}
+    # Only in debug mode is an overflow of an index reported. Otherwise Triton makes the operations that would find it,
+    # several for each addition and product, and later removes them again.
+    options = {"num_warps": job["num_warps"], "num_stages": job["num_stages"], "sanitize_overflow": False}
     compiled = triton.compile(source, target=GPUTarget("cuda", job["arch"], 32), options=options)
     metadata, ptx = compiled.metadata, compiled.asm["ptx"]
     entry = re.search(r"\.entry \w+\(([^)]*)\)", ptx)
@@ -115,6 +125,7 @@ def main() -> None:
             if not loaded:
                 load(PRELUDE, prelude)
                 split_packed_adds_in_triton()
+                without_cache_key()
                 loaded = True
             answer: Any = compile_kernel(job, folder)
         except Exception:  # noqa: BLE001  whatever the compiler raises is the answer

@@ -144,6 +144,14 @@ def test_packed_additions_are_split():
     assert "16x2" not in split and split.count("add.s16 ") == 4 and "add.s32 %r6, %r5, 1;" in split
 
 
+def test_workers_do_what_a_kernel_needs_and_no_more(cache):
+    """No hash of Triton's own files for a cache that nothing outlives, no line numbers of files that are gone."""
+    (kernel,) = kernels(lambda x: x + 1, meta(99))
+    check = "import triton.runtime.cache\nassert triton.runtime.cache.triton_key() == ''\n"
+    checked = dataclasses.replace(kernel, text=check + kernel.text)
+    assert b".debug_line" not in triton_build.build(checked, 90, cache).data
+
+
 def test_a_second_build_reads_the_cache(cache, monkeypatch):
     (kernel,) = kernels(lambda x: x + 1, meta(99))
     first = triton_build.build(kernel, 90, cache)
