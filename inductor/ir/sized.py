@@ -1,6 +1,7 @@
 """`SizedTensor`: the metadata of a fake tensor with Sizes in place of SymInts.
 
-It has the methods and attributes of a tensor that lowerings read, so that they need not distinguish the two.
+It has the methods and attributes of a tensor that lowerings read (`AnyTensor`), so that they need not distinguish the
+two.
 """
 
 from __future__ import annotations
@@ -8,11 +9,33 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, overload
 
 import torch
 
 from .size import AnySize, same
+
+
+class AnyTensor(Protocol):
+    """What lowerings read of the value of a node, which is a fake tensor or a `SizedTensor`: mypy checks that they read
+    nothing that only one of the two has. Sizes are typed as ints, as everywhere in lowerings."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def layout(self) -> torch.layout: ...
+    def size(self, dim: int, /) -> int: ...
+    @overload
+    def stride(self) -> tuple[int, ...]: ...
+    @overload
+    def stride(self, dim: int, /) -> int: ...
+    def dim(self) -> int: ...
+    def numel(self) -> int: ...
+    def is_contiguous(self, memory_format: torch.memory_format = ...) -> bool: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +55,17 @@ class SizedTensor:
         size, stride = tuple(map(number, x.shape)), tuple(map(number, x.stride()))
         return SizedTensor(size, stride, number(x.storage_offset()), x.device, x.dtype, x.layout)
 
-    def stride(self) -> tuple[AnySize, ...]:
-        """The strides, in elements."""
-        return self.strides
+    def size(self, dim: int) -> AnySize:
+        """The size of a dimension."""
+        return self.shape[dim]
+
+    @overload
+    def stride(self) -> tuple[AnySize, ...]: ...
+    @overload
+    def stride(self, dim: int) -> AnySize: ...
+    def stride(self, dim: int | None = None) -> Any:
+        """The strides, in elements, or that of one dimension."""
+        return self.strides if dim is None else self.strides[dim]
 
     def storage_offset(self) -> AnySize:
         """The offset into the storage, in elements."""
@@ -63,3 +94,4 @@ class SizedTensor:
                     return False
                 expected = expected * self.shape[d]
         return True
+

@@ -15,6 +15,7 @@ from torch import fx
 from ..fx_utils.arguments import node_at
 from ..fx_utils.views import ANY_VIEW, OF_ALL_ELEMENTS, operator_name
 from ..ir.buffer import Layout
+from ..ir.sized import AnyTensor
 from .products import is_row_product
 from .registry import find
 
@@ -56,7 +57,7 @@ def padded_sizes(product: tuple[fx.Node, fx.Node], result: fx.Node) -> tuple[int
     return sizes
 
 
-def _aligned(size: int, x: torch.Tensor) -> int:
+def _aligned(size: int, x: AnyTensor) -> int:
     unit = ALIGNED_BYTES // x.dtype.itemsize
     return -(-size // unit) * unit
 

@@ -9,6 +9,7 @@ import torch
 
 from ..ir.handler import ops
 from ..ir.nodes import Pointwise, TensorValue, compute_dtype
+from ..ir.sized import AnyTensor
 from ..ir.symbolic import Index
 from .registry import LoweringGraph, Unlowered, lowering
 from .windows import Window, pair
@@ -45,12 +46,12 @@ def convolution(
     return Pointwise(val.device, val.dtype, size, inner_fn, reads, work, tuple(val.stride()))
 
 
-def loops_pay(val: torch.Tensor, weight: tuple[int, ...], groups: int) -> bool:
+def loops_pay(val: AnyTensor, weight: tuple[int, ...], groups: int) -> bool:
     """Whether a convolution with this result is faster as loops: if it is depthwise, on a GPU, in channels_last."""
     depthwise = len(weight) == 4 and weight[1] == 1 and groups > 1 and weight[2] * weight[3] <= MAX_TAPS
     return depthwise and val.device.type == "cuda" and is_channels_last(val)
 
 
-def is_channels_last(val: torch.Tensor) -> bool:
+def is_channels_last(val: AnyTensor) -> bool:
     """Whether a 4-d tensor is contiguous in channels_last."""
     return val.is_contiguous(memory_format=torch.channels_last)

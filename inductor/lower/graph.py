@@ -33,7 +33,7 @@ from ..ir.buffer import (
 from ..ir.nodes import BufferView, GraphIR, Pointwise, TensorValue, dense_order, store, store_body, store_padded
 from ..ir.real import Real
 from ..ir.size import Size, hint
-from ..ir.sized import SizedTensor
+from ..ir.sized import AnyTensor, SizedTensor
 from ..overlap import elements_overlap
 from .alignment import PRODUCTS, padded_length, padded_sizes, turned
 from .common import is_value, used_results
@@ -580,7 +580,7 @@ def is_tensor(val: Any) -> bool:
     return isinstance(val, torch.Tensor | SizedTensor)
 
 
-def static_layout(tensor: torch.Tensor | SizedTensor) -> Layout:
+def static_layout(tensor: AnyTensor) -> Layout:
     """The layout of a (fake) tensor. Raises Unsupported for unknown sizes and for layouts without strides."""
     if tensor.layout != torch.strided:
         raise Unsupported(f"a tensor of layout {tensor.layout}")

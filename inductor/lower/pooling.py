@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-
 from ..ir.handler import ops
 from ..ir.nodes import Pointwise, TensorValue, compute_dtype
+from ..ir.sized import AnyTensor
 from ..ir.symbolic import Index
 from .common import used_results
 from .registry import LoweringGraph, Unlowered, lowering
@@ -61,7 +60,7 @@ def _window(x: TensorValue, kernel: Any, stride: Any, padding: Any, dilation: An
 
 
 def _pooled(
-    graph: LoweringGraph, x: TensorValue, val: torch.Tensor, window: Window, outside: float, combine: Any
+    graph: LoweringGraph, x: TensorValue, val: AnyTensor, window: Window, outside: float, combine: Any
 ) -> Pointwise:
     if isinstance(x, Pointwise) and (x.reads > MAX_READS or x.work > MAX_WORK):
         x = x.realize(graph)

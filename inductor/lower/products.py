@@ -7,12 +7,14 @@ reaches the memory's bandwidth sooner than cuBLAS does (on an H200, 6144 x 2048 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
 from ..ir.handler import ops
 from ..ir.nodes import Pointwise, TensorValue
+from ..ir.sized import AnyTensor
 from ..ir.symbolic import Index
 from .common import Reduce, drop
 from .registry import LoweringGraph, Unlowered, lowering
@@ -22,7 +24,7 @@ LEAST_RESULTS, LEAST_LENGTH, MAX_LENGTH = 256, 64, 1 << 15  # of results, and of
 MAX_WORK = 2  # of an element of the row that is computed again for each result
 
 
-def is_row_product(left: torch.Tensor, right: torch.Tensor) -> bool:
+def is_row_product(left: AnyTensor, right: AnyTensor) -> bool:
     """Whether the product of two matrices (or batches), given as fake tensors, is lowered here: one row times a matrix
     whose columns are contiguous, on a GPU."""
     if left.device.type != "cuda" or left.dtype not in DTYPES or left.dtype != right.dtype:
@@ -31,7 +33,7 @@ def is_row_product(left: torch.Tensor, right: torch.Tensor) -> bool:
     if left.dim() != right.dim() or any(type(n) is not int for n in sizes) or left.shape[-2] != 1:
         return False
     length, columns = right.shape[-2:]
-    results = left.shape[:-2].numel() * columns
+    results = math.prod(left.shape[:-2]) * columns
     apart = right.stride(-2) == 1 and right.stride(-1) >= length
     return apart and results >= LEAST_RESULTS and LEAST_LENGTH <= length <= MAX_LENGTH
 

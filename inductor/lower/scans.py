@@ -13,6 +13,7 @@ from ..ir.buffer import Layout, contiguous_strides
 from ..ir.handler import ops
 from ..ir.nodes import BufferView, InnerFn, Pointwise, TensorValue, compute_dtype, dense_order
 from ..ir.size import hint
+from ..ir.sized import AnyTensor
 from ..ir.symbolic import Index
 from .common import derived, stored
 from .registry import LoweringGraph, Unlowered, lowering
@@ -23,7 +24,7 @@ FLOATS = (*HALVES, torch.float32, torch.float64)
 LONG_ROW, FEW_ROWS = 1 << 15, 128  # from this length on, so few rows leave most of a GPU idle: ATen shares rows
 
 
-def _refuse(x: TensorValue, val: torch.Tensor, dim: int) -> None:
+def _refuse(x: TensorValue, val: AnyTensor, dim: int) -> None:
     """Unlowered unless a scan of `x` in loops is supported and fast."""
     if val.device.type == "cpu" or x.dtype not in (*FLOATS, *INTEGERS, torch.bool) or val.dtype == torch.bool:
         raise Unlowered
@@ -35,7 +36,7 @@ def _refuse(x: TensorValue, val: torch.Tensor, dim: int) -> None:
 
 
 def _scan(
-    graph: LoweringGraph, x: TensorValue, dim: int, kind: str, fn: InnerFn, val: torch.Tensor, reverse: bool = False
+    graph: LoweringGraph, x: TensorValue, dim: int, kind: str, fn: InnerFn, val: AnyTensor, reverse: bool = False
 ) -> BufferView:
     """A new buffer of the dtype and size of `val`: the scan of `fn` along `dim`, which has more than one element."""
     size, dtype = tuple(x.size), val.dtype

@@ -13,6 +13,7 @@ from ..ir.buffer import Layout, contiguous_strides
 from ..ir.handler import ops
 from ..ir.nodes import BufferView, Pointwise, TensorValue, compute_dtype, dense_order
 from ..ir.size import hint
+from ..ir.sized import AnyTensor
 from ..ir.symbolic import Index
 from .common import Reduce, derived, drop, stored
 from .registry import LoweringGraph, Unlowered, lowering
@@ -35,7 +36,7 @@ def _refuse(x: TensorValue, dim: int) -> None:
         raise Unlowered
 
 
-def _unmoved(x: TensorValue, dtype: torch.dtype, positions: torch.Tensor) -> Results:
+def _unmoved(x: TensorValue, dtype: torch.dtype, positions: AnyTensor) -> Results:
     """The results where rows have one element."""
     zero = Pointwise(
         x.device, torch.int64, tuple(x.size), lambda index: ops.constant(0, torch.int64),
@@ -52,7 +53,7 @@ def _in_order(x: TensorValue, what: str, descending: bool) -> InSortedRow:
 
 
 def _first(
-    graph: LoweringGraph, x: TensorValue, dim: int, what: str, descending: bool, val: torch.Tensor
+    graph: LoweringGraph, x: TensorValue, dim: int, what: str, descending: bool, val: AnyTensor
 ) -> BufferView:
     """A new buffer like `val`: as many elements of each sorted row as `val` has along `dim`, or their positions."""
     size, count, stride = tuple(x.size), val.size(dim), tuple(val.stride())

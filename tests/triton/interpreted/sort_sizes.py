@@ -44,3 +44,26 @@ def test_values_and_gradients(name, dynamic, monkeypatch):
             got.backward(tangent)
             torch.testing.assert_close(b.grad, a.grad)
     assert written or dynamic
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sizes_of_other_dimensions_vary(name, monkeypatch):
+    """Sorts along a dimension of a constant size, while another one varies, are kernels."""
+    written, emit = [], sort.emit
+    monkeypatch.setattr(sort, "emit", lambda *args: written.append(args) or emit(*args))
+    compiled, fn = pyframe.compile(PROGRAMS[name]), PROGRAMS[name]
+    sorted_dim = 0 if "columns" in name else 1
+    for size in (37, 5, 9):
+        shape = [size, 40]
+        a = torch.randn(shape[::-1] if sorted_dim == 0 else shape, requires_grad=True)
+        b = a.detach().clone().requires_grad_()
+        torch._dynamo.mark_dynamic(b, 1 - sorted_dim)
+        want, got = fn(a), compiled(b)
+        torch.testing.assert_close(got, want)
+        assert got.stride() == want.stride()
+        if want.requires_grad:
+            tangent = torch.randn_like(want)
+            want.backward(tangent)
+            got.backward(tangent)
+            torch.testing.assert_close(b.grad, a.grad)
+    assert written
