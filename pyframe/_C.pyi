@@ -55,6 +55,16 @@ def move_args(function: Callable[..., Any], arguments: list[Any], names: tuple[s
 def raise_in(function: FunctionType, arguments: list[Any], exception: BaseException) -> Any:
     """Call `function`, whose code `handles_errors`, so that it raises the exception at its RESUME; empties the list."""
 
+class SuspendedFrame:
+    """Stands in a call for the function that the program called there: calling it, with any arguments, continues the
+    frame of that function, by calling the resume `function` with the items of a list, which is emptied. `reason`: the
+    graph break."""
+
+    def __init__(self, function: FunctionType, arguments: list[Any], reason: Any, /) -> None: ...
+    @property
+    def reason(self) -> Any: ...
+    def __call__(self, *ignored: Any, **also_ignored: Any) -> Any: ...
+
 SKIP: str
 """What a callback returns for: never ask this callback's owner about this code again."""
 

@@ -2,6 +2,7 @@
 #include "frame_hook.h"
 
 #include <stddef.h>
+#include <structmember.h>
 
 static _Thread_local moved_args *pending; /* set from the start of a call until its frame starts */
 
@@ -116,6 +117,95 @@ static PyTypeObject MoveArgs_Type = {
     .tp_vectorcall_offset = offsetof(MoveArgs, vectorcall),
 };
 
+/* A frame of the program that waits for the call of the frame below it, or is about to run the instruction of a break. */
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *function; /* of the resume function */
+    PyObject *items;    /* a list: the arguments of the first call */
+    PyObject *reason;
+} SuspendedFrame;
+
+static PyObject *
+SuspendedFrame_call(PyObject *object, PyObject *const *Py_UNUSED(args), size_t Py_UNUSED(nargsf), PyObject *Py_UNUSED(k))
+{
+    SuspendedFrame *self = (SuspendedFrame *)object;
+    if (self->items == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the frame was destroyed by the garbage collection");
+        return NULL;
+    }
+    return call_with_items(self->function, self->items, NULL, NULL);
+}
+
+static PyObject *
+SuspendedFrame_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    PyObject *function, *items, *reason;
+    if (keywords != NULL && PyDict_GET_SIZE(keywords) > 0) {
+        PyErr_SetString(PyExc_TypeError, "SuspendedFrame() takes no keyword arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "O!O!O", &PyFunction_Type, &function, &PyList_Type, &items, &reason)) {
+        return NULL;
+    }
+    SuspendedFrame *self = (SuspendedFrame *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->vectorcall = SuspendedFrame_call;
+        self->function = Py_NewRef(function);
+        self->items = Py_NewRef(items);
+        self->reason = Py_NewRef(reason);
+    }
+    return (PyObject *)self;
+}
+
+static int
+SuspendedFrame_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    SuspendedFrame *self = (SuspendedFrame *)object;
+    Py_VISIT(self->function);
+    Py_VISIT(self->items);
+    Py_VISIT(self->reason);
+    return 0;
+}
+
+static int
+SuspendedFrame_clear(PyObject *object)
+{
+    SuspendedFrame *self = (SuspendedFrame *)object;
+    Py_CLEAR(self->items);
+    Py_CLEAR(self->reason);
+    return 0;
+}
+
+static void
+SuspendedFrame_dealloc(PyObject *object)
+{
+    SuspendedFrame *self = (SuspendedFrame *)object;
+    PyObject_GC_UnTrack(object);
+    SuspendedFrame_clear(object);
+    Py_XDECREF(self->function);
+    Py_TYPE(object)->tp_free(object);
+}
+
+static PyMemberDef SuspendedFrame_members[] = {
+    {"reason", T_OBJECT_EX, offsetof(SuspendedFrame, reason), READONLY, NULL},
+    {NULL},
+};
+
+static PyTypeObject SuspendedFrame_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "pyframe._C.SuspendedFrame",
+    .tp_doc = "Calls a function once with the items of a list, which is emptied; ignores the arguments that it is given.",
+    .tp_basicsize = sizeof(SuspendedFrame),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC,
+    .tp_new = SuspendedFrame_new,
+    .tp_dealloc = SuspendedFrame_dealloc,
+    .tp_traverse = SuspendedFrame_traverse,
+    .tp_clear = SuspendedFrame_clear,
+    .tp_members = SuspendedFrame_members,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(SuspendedFrame, vectorcall),
+};
+
 static int
 add_callable(PyObject *module, const char *name, vectorcallfunc function)
 {
@@ -132,6 +222,10 @@ add_callable(PyObject *module, const char *name, vectorcallfunc function)
 int
 move_args_init(PyObject *module)
 {
+    if (PyType_Ready(&SuspendedFrame_Type) < 0
+        || PyModule_AddObjectRef(module, "SuspendedFrame", (PyObject *)&SuspendedFrame_Type) < 0) {
+        return -1;
+    }
     if (PyType_Ready(&MoveArgs_Type) < 0 || add_callable(module, "move_args", move_args) < 0) {
         return -1;
     }

@@ -22,7 +22,8 @@ PyObject *move_args_call(moved_args *given, PyObject *const *args, Py_ssize_t n,
 PyObject *move_args_take(cp_frame *frame);
 
 /* Adds to the module: move_args(callable, arguments, names), a call with the items of a list, which is emptied; and
- * raise_in(function, arguments, exception), the same of a function that raises the exception at its RESUME. */
+ * raise_in(function, arguments, exception), the same of a function that raises the exception at its RESUME;
+ * SuspendedFrame(function, arguments, reason), an object that makes such a call when it is called. */
 int move_args_init(PyObject *module);
 
 #endif

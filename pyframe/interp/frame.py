@@ -80,6 +80,8 @@ class Frame:
     at: int = 0
     cc: CanonicalCode = field(init=False)
     flow: FlowGraph = field(init=False)
+    calling: Var | None = None  # what the call instruction calls that the frame is at
+    number: int = 0  # of the current instruction of an inlined frame, among those of the step of the root frame
     began: int = 0  # instructions spent by the trace when this frame was entered
     names: Var | None = None  # in a class body: the namespace
     # Exceptions being handled, each with the root step of its raise; 0: the thread already handles it at run time.
@@ -143,9 +145,14 @@ class Frame:
         instr = self.flow.instrs[self.at]
         self.pc = self.at + 1
         handler = HANDLERS.get(instr.op)
-        self.tx.budget.left -= 1
-        if self.tx.budget.left < 0:
-            too_long(self.tx)
+        tx = self.tx
+        if not self.is_root:
+            tx.inner_steps = self.number = tx.inner_steps + 1
+            if self.number == tx.breaks.inner_stop:
+                tx.breaks.break_within()
+        tx.budget.left -= 1
+        if tx.budget.left < 0:
+            too_long(tx)
         if handler is None:
             return self.tx.graph_break("unsupported-instruction", instr.op)
         try:

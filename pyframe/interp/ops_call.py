@@ -42,11 +42,17 @@ def _callee(frame: Frame, args: list[Var]) -> tuple[Var, list[Var]]:
     return first, [second, *args]
 
 
+def _push_result(frame: Frame, callee: Var, args: list[Var], named: dict[str, Var]) -> None:
+    frame.calling = callee
+    frame.push(frame.tx.call(callee, args, named))
+    frame.calling = None
+
+
 @op("CALL")
 def call(frame: Frame, count: int) -> None:
     args = frame.popn(count)
     callee, args = _callee(frame, args)
-    frame.push(frame.tx.call(callee, args, {}))
+    _push_result(frame, callee, args, {})
 
 
 @op("CALL_KW")
@@ -55,7 +61,7 @@ def call_kw(frame: Frame, count: int) -> None:
     args = frame.popn(count)
     callee, positional = _callee(frame, args[: count - len(names)])
     named = dict(zip(names, args[count - len(names) :], strict=True))
-    frame.push(frame.tx.call(callee, positional, named))
+    _push_result(frame, callee, positional, named)
 
 
 @op("CALL_FUNCTION_EX")
@@ -71,7 +77,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
     if flags & 1 and not named and isinstance(callee, TorchFunctionVar):
         frame.push(callee.call_keywords(frame.tx, args, {}))
         return
-    frame.push(frame.tx.call(callee, args, named))
+    _push_result(frame, callee, args, named)
 
 
 def _set_part(fn: FunctionVar, flag: int, value: Var, frame: Frame) -> None:

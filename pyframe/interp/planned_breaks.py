@@ -1,23 +1,27 @@
 """Graph breaks that an earlier attempt found to be needed, and where a break can happen.
 
-A break is possible only between instructions of the root frame: before it, the graph so far is finished, and after it,
-the frame continues in a resume function. If the need for a break is found within an instruction, for example in an
-inlined call, the trace restarts with a break planned before that instruction. A loop that contains a break is left as a
-whole: the break is planned where the loop starts.
+A break is possible between instructions of the root frame: before it, the graph so far is finished, and after it, the
+frame continues in a resume function. If the need for a break is found within an instruction, the trace restarts with a
+break planned before that instruction. If that instruction is a call that is traced inline, the break is planned within
+the call, where all frames down to the inlined one can be suspended (see `inner_breaks`). A loop that contains a break
+is left as a whole: the break is planned where the loop starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, MutableMapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..core.breaks import describe
 from ..core.guard import UserLine
 from ..emit.loops import loops_of
+from ..emit.varying_values import VaryingValues
 from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
+from ..vars.objects.suspended_frames import BreakReason
 from ..vars.stdlib.debuggers import mentions_watchers
 from . import limits
 from .frame import Frame
+from .inner_breaks import InnerPlace, is_at, place_within, suspended_stack
 from .limits import Arrival, LongParts
 
 if TYPE_CHECKING:
@@ -28,12 +32,14 @@ RAISES = "exception-in-traced-code"  # raised at run time even where breaks are 
 
 class PlannedBreak(NamedTuple):
     """A graph break that an earlier attempt found to be needed at a step. `loop`: the head of the loop that contains
-    the break and starts at that step."""
+    the break and starts at that step. `inner`: where within an inlined call the break happens; by default it happens
+    before the step."""
 
     kind: str
     detail: str
     stack: tuple[UserLine, ...]
     loop: int | None = None
+    inner: InnerPlace | None = None
 
 
 Planned = MutableMapping[int, PlannedBreak]
@@ -44,6 +50,7 @@ class BreakPlanner:
 
     `planned`: the breaks known to be needed, by step of the root frame; they outlive the trace. `entered`: the loops
     that the trace reached, by head. `inlined_in_step`: whether the current step has entered another frame.
+    `inner_stop`: the number of the instruction of an inlined frame at which this step breaks, 0 if at none.
     """
 
     def __init__(self, trace: Trace, planned: Planned, long: LongParts) -> None:
@@ -53,6 +60,7 @@ class BreakPlanner:
         self.long_loops: Collection[int] = long.loops.get(trace.func.__code__, ())
         self.entered: dict[int, Arrival] = {}
         self.inlined_in_step = False
+        self.inner_stop = 0
         self._done_before_step = (0, 0)
 
     def plan(self, step: int, brk: PlannedBreak) -> Restart:
@@ -63,6 +71,7 @@ class BreakPlanner:
     def begin_step(self, root: Frame) -> None:
         """The trace is about to run an instruction of the root frame."""
         self.inlined_in_step = False
+        self.inner_stop = self._trace.inner_steps = 0
         self._done_before_step = self._done()
         if root.pc in self.loops and root.pc not in self.entered:
             self._enter_loop(root)
@@ -74,10 +83,30 @@ class BreakPlanner:
             root.at = root.pc
             raise self.exception_for(GraphBreak(limits.KIND, limits.LOOP, self._trace.user_stack()))
         brk = self.planned.get(self._trace.steps)
-        if brk is not None:
+        if brk is not None and brk.inner is not None:
+            self.inner_stop = brk.inner.number
+        elif brk is not None:
             root.at = root.pc
             lines = brk.stack or self._trace.user_stack()
             raise GraphBreak(brk.kind, brk.detail, lines, ahead=brk.loop is not None)
+
+    def break_within(self) -> NoReturn:
+        """Raise GraphBreak within inlined calls, where it is planned. Its context has the stack of the root frame that
+        continues the inlined frames."""
+        trace = self._trace
+        brk = self.planned[trace.steps]
+        assert brk.inner is not None
+        if not is_at(trace.frames, brk.inner):
+            raise self.without_inner(trace.steps)
+        known = trace.known
+        reason = BreakReason(brk.kind, brk.detail, brk.stack)
+        varying, loops = VaryingValues(known), known is not None and known.loops
+        stack = suspended_stack(trace.frames, reason, varying, loops)
+        raise GraphBreak(brk.kind, brk.detail, brk.stack, root_stack=stack)
+
+    def without_inner(self, step: int) -> Restart:
+        """Plan the break of a step before the step, not within a call."""
+        return self.plan(step, self.planned[step]._replace(inner=None))
 
     def exception_for(self, brk: GraphBreak) -> BaseException:
         """What to raise for a break: the break itself if it can happen at the current instruction of the root frame,
@@ -90,9 +119,12 @@ class BreakPlanner:
         planned = PlannedBreak(brk.kind, brk.detail, brk.stack)
         if trace.real_step() != trace.steps:
             return self.plan(trace.real_step(), planned)
-        if trace.steps in self.planned or not self._began_step():
+        earlier = self.planned.get(trace.steps)
+        if earlier is not None and earlier.inner is not None:  # another break comes first
+            return self.without_inner(trace.steps)
+        if earlier is not None or not self._began_step():
             return brk
-        return self.plan(trace.steps, planned)
+        return self.plan(trace.steps, planned._replace(inner=place_within(trace.frames, brk.kind)))
 
     def _began_step(self) -> bool:
         """Whether the current instruction of the root frame has already had an effect on the trace."""

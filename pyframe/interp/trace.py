@@ -159,6 +159,7 @@ class Trace:
         self.varying = self.known.varying if self.known is not None else {}
         self.breaks = BreakPlanner(self, planned_breaks, self.long)
         self.steps = 0
+        self.inner_steps = 0  # instructions of inlined frames in the current step
         self.raise_step = 0
         self.handled_outside = sys.exc_info()[1] is not None
         self.raised: list[Var] = []  # exceptions that the program raised, in order
@@ -398,6 +399,9 @@ class Trace:
     def raise_(self, exc_type: type[BaseException], *args: Any) -> NoReturn:
         raise Raised(ExceptionVar(exc_type, [make(arg) for arg in args]))
 
+    def break_again(self, kind: str, detail: str, stack: Sequence[UserLine]) -> NoReturn:
+        raise self.breaks.exception_for(GraphBreak(kind, detail, stack))
+
     # ---- services to Vars and handlers ----
     def item_source(self, source: Source, key: Any) -> Source:
         return DictItemSource(source, key)
@@ -540,7 +544,12 @@ class Trace:
             self._check_generators()
             self._check_raised()
             return OutputBuilder(self, root, end).build()
-        except NotRebuilt as lost:
+        except (NotRebuilt, SkipFrame) as lost:
+            planned = self.breaks.planned.get(self.steps)
+            if end.brk is not None and planned is not None and planned.inner is not None:
+                raise self.breaks.without_inner(self.steps) from lost
+            if isinstance(lost, SkipFrame):
+                raise
             if self.options.fullgraph:
                 brk = GraphBreak(lost.kind, str(lost), self.user_stack())
                 raise Unsupported(describe(brk.kind, brk.detail, brk.stack)) from lost
@@ -610,6 +619,7 @@ class Trace:
                 brk.__context__ = brk.__cause__ = None  # a context would keep this frame alive
                 brk.__traceback__ = None
                 loop = self.breaks.loop_of(root, brk)
+                stack = brk.context.pop("root_stack", stack)
                 return End(None, brk, root.at, stack, loop, loop in self.breaks.long_loops)
             if outcome is not None:
                 return End(outcome.value, None, root.at)

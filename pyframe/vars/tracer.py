@@ -219,6 +219,10 @@ class Tracer(Protocol):
     def graph_break(self, kind: str, detail: str) -> NoReturn:
         """Break the graph here; ``kind`` is an id of the break catalogue."""
 
+    def break_again(self, kind: str, detail: str, stack: Sequence[UserLine]) -> NoReturn:
+        """Break the graph here because of a break that was reported before, with the stack `stack`."""
+        ...
+
     def run_eagerly(self, why: str) -> NoReturn:
         """Do not capture this frame: CPython runs it eagerly.  An error under ``fullgraph``."""
         ...

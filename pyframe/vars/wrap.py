@@ -65,6 +65,7 @@ from .objects.modules import PyModuleVar
 from .objects.namedtuple import NamedTupleVar, acts_as_tuple
 from .objects.originals import guard_parts
 from .objects.simple_namespace import NamespaceVar
+from .objects.suspended_frames import wrap_suspended
 from .objects.weak_references import WeakRefVar
 from .protocol.base import Var
 from .protocol.class_reads import lookup
@@ -576,6 +577,7 @@ _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
     ((set, frozenset), _set),
     (types.FunctionType, _function),
     (types.MethodType, _method),
+    (_C.SuspendedFrame, wrap_suspended),
     (type, _class),
     (types.ModuleType, _module),
     (weakref.ReferenceType, _weak),

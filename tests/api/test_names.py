@@ -424,7 +424,8 @@ def test_trace_everything_captures_functions_without_tensors():
     import json
 
     def program(text):
-        return helper(json.load(io.StringIO(text))["a"])
+        (loaded,) = map(json.load, [io.StringIO(text)])
+        return helper(loaded["a"])
 
     with testing.trace_everything() as compiler:
         assert program('{"a": [1, 2, 3]}') == 12

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, TupleVar, sorted_items
+from ..numbers.numpy_scalars import NumpyArgumentVar
 from ..objects.abstract_classes import guard_answer
 from ..objects.class_construction import placeholder_object
 from ..objects.classes import ClassVar, SuperVar, is_callable
@@ -193,6 +194,8 @@ def _via(function: Any, method: str) -> Handler:
     """A handler that folds constants, calls the special method `method` of instances, and else uses `call_method`."""
 
     def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+        if function in (int, float) and len(args) == 1 and not kwargs and isinstance(args[0], NumpyArgumentVar):
+            return args[0].number.call_method(tx, method, [], {})
         if all(arg.is_constant() for arg in args) and not kwargs:
             return fold(tx, function, *(arg.constant() for arg in args))
         if kwargs and all(arg.is_constant() for arg in (*args, *kwargs.values())):

@@ -81,6 +81,12 @@ def _is(key: Var, *values: Any) -> bool:
     return isinstance(key, ConstVar) and any(key.value is value for value in values)
 
 
+def _keys(key: Var) -> list[Var]:
+    """The index of each dimension; integers of numpy that vary as torch takes them."""
+    keys = key.items if isinstance(key, TupleVar) else [key]
+    return [each.number if isinstance(each, NumpyArgumentVar) else each for each in keys]
+
+
 def _is_symbolic(key: Var) -> bool:
     """Whether a key is an int that is not a constant of the capture."""
     return isinstance(key, NumberVar) and key.python_type() is int and not key.is_constant()
@@ -327,7 +333,7 @@ class TensorVar(Var):
     def getitem(self, tx: Tracer, key: Var) -> Var:
         if tx.overrides.may_override([self, key]):
             return tx.overrides.method("__getitem__", [self, key], {})
-        keys = key.items if isinstance(key, TupleVar) else [key]
+        keys = _keys(key)
         if any(map(_is_symbolic, keys)) and all(map(_moves_view, keys)):
             return self._viewed(tx, keys)
         return tx.graph.call(operator.getitem, [self, key], {})
@@ -357,7 +363,7 @@ class TensorVar(Var):
         if tx.overrides.may_override([self, key, value]):
             tx.overrides.method("__setitem__", [self, key, value], {})
             return
-        keys = key.items if isinstance(key, TupleVar) else [key]
+        keys = _keys(key)
         if any(map(_is_symbolic, keys)) and all(map(_moves_view, keys)):
             tx.graph.call(operator.setitem, [self._viewed(tx, keys), ConstVar(Ellipsis), value], {})
             return

@@ -55,7 +55,7 @@ def test_sizes_indices_and_slices(kind):
     x = torch.arange(20.0)
     check(lambda x, n: x.repeat(n), values, x, captures=2)
     check(lambda x, n: x[:n] + 1, values, x, captures=2)
-    check(lambda x, n: x[n] + 1, values, x)
+    check(lambda x, n: x[n] + 1, values, x, captures=2)
     check(lambda x, n: torch.zeros(n) + n, values, x, captures=2)
     check(lambda x, n: x.new_ones((n, 2)) * n, values, x, captures=2)
     check(lambda x, n: sum(x[i] for i in range(n)), values, x)
