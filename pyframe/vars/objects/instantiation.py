@@ -29,6 +29,8 @@ from .simple_namespace import NamespaceVar
 _SPECIAL_ERRORS = (OSError, ImportError, UnicodeError, SyntaxError)
 # Wrapper subclasses of Tensor, a call of which is one graph node: pairs of a test for the class and a handler.
 CONSTRUCTORS: list[tuple[Callable[[type], bool], Callable[[Tracer, type, Sequence[Var], Mapping[str, Var]], Var]]] = []
+# `__new__` of types written in C that other packages model, by type.
+NEW: dict[type, Callable[[Tracer, type, Sequence[Var], Mapping[str, Var]], Var]] = {}
 _HEAP_TYPE = 0x200  # Py_TPFLAGS_HEAPTYPE
 _NOT_CALLED = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
@@ -84,6 +86,8 @@ def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Map
         return tx.call(BuiltinVar(type.__new__), [make(cls), *args], kwargs)
     if base is object:
         return _plain_object(tx, cls, args, kwargs)
+    if base in NEW:
+        return NEW[base](tx, cls, args, kwargs)
     if issubclass(base, BaseException) and issubclass(cls, BaseException):
         return _exception(tx, cls, args, kwargs)
     if base is types.SimpleNamespace:
@@ -176,7 +180,9 @@ def type_call(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return construct(tx, args[0], args[1:], kwargs)
 
 
-def _new_of(base: type) -> Handler:
+def new_of(base: type) -> Handler:
+    """The model of `base.__new__` of a type written in C."""
+
     def new(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         if not args or not isinstance(slots.constant_or(args[0], None), type):
             tx.raise_(TypeError, f"{base.__name__}.__new__(): not enough arguments")
@@ -189,4 +195,4 @@ _ERRORS = [kind for kind in vars(builtins).values() if isinstance(kind, type) an
 _WITH_NEW: tuple[type, ...] = (object, types.SimpleNamespace, *builtin_instances.KINDS, *_ERRORS)
 for _base in dict.fromkeys(_WITH_NEW):  # some errors have two names
     if "__new__" in _base.__dict__:
-        register(_base.__new__)(_new_of(_base))
+        register(_base.__new__)(new_of(_base))

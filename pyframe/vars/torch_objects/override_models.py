@@ -12,6 +12,7 @@ from ..codegen import Codegen
 from ..containers.mapping import pairs_of
 from ..containers.sequence import ListVar, TupleVar
 from ..objects.classes import ClassVar
+from ..objects.instantiation import NEW, new_of
 from ..objects.namedtuple import NamedTupleVar
 from ..protocol import slots
 from ..protocol.base import Var
@@ -22,6 +23,7 @@ from .contexts import ContextVar
 from .overrides import DISABLED, AccessorVar, State, without_subclass
 from .tensor import TensorVar, tensor_and_args
 from .tensor_subclass import as_instance
+from .tensor_types import has_alias
 from .torch_functions import TorchFunctionVar
 
 _NOT_WRAPPED = ("_base", "grad", "_grad")  # not converted to the subclass
@@ -152,6 +154,18 @@ def _make_subclass(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     detached = tx.graph.call_method("detach", [without_subclass(args[1])], {})
     assert isinstance(detached, TensorVar)
     return as_instance(tx, detached, args[0].constant())
+
+
+def _new(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    """`torch._C.TensorBase.__new__(cls, tensor)` of a subclass of torch.Tensor: an alias."""
+    given = without_subclass(args[0]) if len(args) == 1 and slots.has_type(args[0], torch.Tensor) else None
+    if kwargs or tx.overrides.in_mode or not isinstance(given, TensorVar) or not has_alias(given):
+        return tx.graph_break("unsupported-object", f"creating an instance of {cls.__qualname__}")
+    return as_instance(tx, given, cls)
+
+
+NEW[torch._C.TensorBase] = _new
+register(torch._C.TensorBase.__new__, overridable=False)(new_of(torch._C.TensorBase))
 
 
 # ---- modes ----

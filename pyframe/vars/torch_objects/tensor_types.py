@@ -14,7 +14,7 @@ from ..protocol.base import Var
 from ..protocol.const import ConstVar
 from ..registry import Args, Handler, Kwargs, register
 from ..tracer import Tracer
-from .tensor import tensor_and_args
+from .tensor import TensorVar, tensor_and_args
 
 _TENSOR_TYPE = type(torch.FloatTensor)
 _ON_CPU = (
@@ -57,6 +57,12 @@ def _is_data(value: Var) -> bool:
     return value.python_type() in (bool, int, float, complex) and value.is_constant()
 
 
+def has_alias(tensor: TensorVar) -> bool:
+    """Whether `torch.Tensor(tensor)` is the alias that autograd records. Without gradients, eager makes a leaf of it
+    that requires gradients if `tensor` does."""
+    return torch.is_grad_enabled() or not tensor.fake.requires_grad
+
+
 def _constructor(cls: Any) -> Handler:
     """The model of calling `torch.Tensor` or a legacy tensor type, with sizes or with lists of numbers."""
 
@@ -71,6 +77,8 @@ def _constructor(cls: Any) -> Handler:
             return tx.graph.call(torch.empty, args, settings)
         if len(args) == 1 and args[0].python_type() in (list, tuple) and _is_data(args[0]):
             return tx.graph.call(torch.tensor, args, settings)
+        if not typed and len(args) == 1 and isinstance(args[0], TensorVar) and has_alias(args[0]):
+            return tx.graph.call(torch.ops.aten.alias.default, args, {})
         return tx.graph_break("unsupported-object", f"{cls.__name__}() of what is neither sizes nor known numbers")
 
     return construct

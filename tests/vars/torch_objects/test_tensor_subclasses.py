@@ -12,6 +12,7 @@ from torch import nn
 
 import pyframe
 from pyframe.metrics import counters
+from pyframe.testing import CompileCounter
 
 LOG: list[Any] = []
 
@@ -339,3 +340,61 @@ def test_parameters_override_nothing() -> None:
 @pytest.mark.parametrize("program", [operators, in_place, mixed, taken], ids=lambda p: p.__name__)
 def test_inductor_sees_plain_tensors(program: Any) -> None:
     check(program, lambda: (X().as_subclass(Logged),), backend="inductor")
+
+
+class Plain(torch.Tensor):
+    """A subclass without anything of its own."""
+
+
+class Labelled(torch.Tensor):
+    """A subclass with a constructor of its own."""
+
+    @staticmethod
+    def __new__(cls, data, label):
+        return super().__new__(cls, data * 2)
+
+    def __init__(self, data, label):
+        self.label = label
+
+
+CONSTRUCTED = {
+    "plain": lambda x: Plain(x) * 2,
+    "returned": lambda x: Plain(x),
+    "of integers": lambda x: Plain(x.long()),
+    "of a result": lambda x: Plain(x * 2).sum(),
+    "with attributes": lambda x: (Labelled(x, "a").label, Labelled(x, "b") + 1),
+    "torch.Tensor": lambda x: torch.Tensor(x) * 2,
+    "written": lambda x: (Plain(x * 1).add_(1), x),
+}
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", CONSTRUCTED)
+def test_constructed_from_a_tensor(name, grad, requires_grad):
+    def seen(fn):
+        x = torch.tensor([0.5, -1.5], requires_grad=requires_grad)
+        with torch.set_grad_enabled(grad):
+            results = torch.utils._pytree.tree_leaves(fn(x))
+        return [
+            (type(r), r.as_subclass(torch.Tensor).tolist(), r.dtype, r.requires_grad, r.is_leaf)
+            if isinstance(r, torch.Tensor) else r
+            for r in results
+        ]  # fmt: skip
+
+    counter = CompileCounter()
+    assert seen(pyframe.compile(CONSTRUCTED[name], backend=counter)) == seen(CONSTRUCTED[name])
+    if grad or not requires_grad:
+        assert counter.frame_count == 1
+
+
+def test_constructed_shares_memory():
+    def program(x):
+        made = Plain(x)
+        made.add_(1)
+        return made
+
+    x = torch.zeros(3)
+    made = pyframe.compile(program, backend="eager")(x)
+    assert x.tolist() == [1, 1, 1]
+    assert type(made) is Plain and made._version == x._version
