@@ -75,13 +75,15 @@ def gpu_interleaved(variants: Mapping[str, Callable[[], Any]], rounds: int) -> d
     """Median seconds of GPU time per call of each variant, one call of each in turn.
 
     The cache is flushed before each call, and the GPU kept busy while the call is queued, so that the time between the
-    two events holds no waiting for the host."""
-    flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+    two events holds no waiting for the host. The flush ends by reading a buffer several times as large as the cache:
+    what it leaves there equals the memory, so that no call pays for writing back what others have written."""
+    flush = torch.empty(64 << 20, dtype=torch.float32, device="cuda")
     samples: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(rounds):
         for name, fn in variants.items():
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             flush.zero_()
+            flush.sum()
             torch.cuda._sleep(2_000_000)
             start.record()
             fn()

@@ -14,9 +14,12 @@ def writing_batch_norm(
     x: torch.Tensor, weight: Parameter, bias: Parameter, mean: Parameter, var: Parameter, training: bool,
     momentum: float, eps: float,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """Decomposition of aten.native_batch_norm, whose schema hides that it writes the running statistics in training."""
-    if not training or mean is None or var is None:
+    """Decomposition of aten.native_batch_norm, whose schema hides that it writes the running statistics in training, if
+    there are any."""
+    if not training:
         return NotImplemented
+    if mean is None or var is None:
+        return batch_norm_without_running(x, weight, bias, training, momentum, eps)
     function = torch.ops.aten._native_batch_norm_legit_functional
     *results, new_mean, new_var = function(x, weight, bias, mean, var, training, momentum, eps)
     mean.copy_(new_mean)

@@ -157,7 +157,11 @@ class Reducer:
         return out
 
     def finish(self) -> None:
-        """Writes the combination of the lanes after the loop."""
+        """Writes what follows the loop."""
+        self.combine()
+
+    def combine(self) -> None:
+        """Writes the combination of the lanes."""
         self.emitter.lines.append(f"{', '.join(self.names)} = {self._fold(self.names)}")
 
     def _fold(self, names: list[str]) -> str:
@@ -199,7 +203,21 @@ class Reducer:
             mask = e.mask(ROW)
             at = f"{e.pointer_to(buf)} + (tl.arange(0, SPLIT)[None, :] * xnumel + xindex)"
             e.lines.append(f"{name} = tl.load({at}{f', {mask}, {part.identity}' if mask else ''})")
-        self.finish()
+        self.combine()
+
+    def write_whole(self, scratch: list[str]) -> None:
+        """Stores the combined result of the row to scratch memory."""
+        mask = self.emitter.mask(ROW)
+        for name, buf in zip(self.names, scratch):
+            at = f"{self.emitter.pointer_to(buf)} + xindex"
+            self.emitter.lines.append(f"tl.store({at}, {name}{', ' + mask if mask else ''})")
+
+    def read_whole(self, scratch: list[str]) -> None:
+        """Loads the combined result of the row."""
+        mask = self.emitter.mask(ROW)
+        for name, buf in zip(self.names, scratch):
+            at = f"{self.emitter.pointer_to(buf)} + xindex"
+            self.emitter.lines.append(f"{name} = tl.load({at}{', ' + mask if mask else ''})")
 
     def results(self) -> None:
         """Registers the results with the emitter."""

@@ -197,7 +197,13 @@ class Emitter(KernelWriter):
         template = arithmetic(value.op, value.kind, self.rough)
         if template == ROUGH["div"] and _sums_exp(value.args[1]):
             template = "{0} * (1.0 / {1})"  # one division per row; the sum is too large for its reciprocal to be inf
+        if value.op == "random_bits" and self.in_pairs(value.args[2]):
+            template = prelude("random_pairs", 3)
         return self._wrapped(value, template, axes)
+
+    def in_pairs(self, counter: Val) -> bool:
+        """Whether neighbours along the last axis, two by two, certainly have the counters 2 * n and 2 * n + 1."""
+        return False
 
     def reduced(self, value: Val) -> Piece:
         """The result of a reduction that this kernel does not compute itself. Unsupported unless overridden."""

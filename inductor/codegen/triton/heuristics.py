@@ -26,6 +26,7 @@ ALONE_EACH = 4  # for so few programs that each has its own multiprocessor
 LOOP_EACH, LOOP_EACH_SLOW = 8, 16
 BLOCK_ROW = 2048  # elements of a row that a looping program takes at once, twice as many with LOOP_EACH_SLOW
 BLOCK_COLUMNS = 64  # rows that it takes if memory is contiguous across them
+JOIN_FIRST = 1 << 20  # partial results that programs would read, from which a kernel that joins them first costs less
 SHARED_STEPS = 8  # blocks per row from which sharing the row is worth a second launch
 MAX_WARPS, MAX_WARPS_OF_LARGE_TILES = 16, 32
 SORT_TILE, SORT_LEAST, SORT_EACH = 4096, 1024, 8  # elements of a tile that is sorted, at most and at least
@@ -162,6 +163,12 @@ def sorting(rows: int, length: int, contiguous: str) -> Config:
 def streamed(elements: int, itemsize: int) -> bool:
     """Whether a tensor is so large that reading it should not evict other data from the cache."""
     return elements * itemsize >= STREAM_BYTES
+
+
+def joins(rows: int, split: int) -> bool:
+    """Whether partial results of `rows` rows, which `split` programs share, are combined by a kernel of their own instead
+    of by each program that needs them."""
+    return rows * split * split >= JOIN_FIRST
 
 
 def joining(rows: int, parts: int) -> Config:

@@ -24,6 +24,7 @@ from .axes import Axes, plan_axes
 from .emit import Emitter, Piece
 from .gpu import Gpu
 from .heuristics import Config
+from .moments import Moments, MomentsReducer, moments
 from .ops import NUMBER, POINTER
 from .scan import Scanner
 
@@ -138,6 +139,16 @@ class Kernel(Emitter):
             lines.append(f"{letter}mask = {letter}index < {letter}numel")
         return lines + axis.lines(self.printer)
 
+    def in_pairs(self, counter: Val) -> bool:
+        """As the base class says; the blocks of a kernel begin at multiples of their length."""
+        axis, (index, used) = self.axes.tile[-1], counter.attrs if counter.op == "index" else (None, ())
+        if not isinstance(index, Affine) or used or not axis.variables or self.config.block(axis.letter) < 2:
+            return False
+        last, size = axis.variables[-1]
+        rest = [c for name, c in (*index.terms, ("", index.const)) if name != last]
+        whole = len(axis.variables) == 1 or quotient(size, 2) is not None
+        return whole and same(index.coef(last), 1) and all(quotient(c, 2) is not None for c in rest)
+
     def load_all(self, stores: Sequence[Store]) -> None:
         """Writes all loads of these stores, before the first store. Several threads may load an element that one of
         them overwrites, so they synchronize."""
@@ -240,11 +251,13 @@ class FlatKernel(Kernel):
 @dataclass(frozen=True)
 class _Job:
     """The part of a reducing group that one kernel computes: the loops of `phases`, whose reductions are shared with
-    other programs if `partial`, and the row-level stores if `rows`."""
+    other programs if `partial`, and the row-level stores if `rows`. With `joins`, it combines the partial results of
+    the reductions of all earlier jobs for the later ones."""
 
     phases: tuple[int, ...]
     partial: bool
     rows: bool
+    joins: bool = False
 
 
 @dataclass
@@ -255,7 +268,7 @@ class _Work:
     axes: Axes
     dtypes: Mapping[str, str]
     gpu: Gpu
-    scratch: dict[tuple[Val, int], Scratch] = field(default_factory=dict)
+    scratch: dict[tuple[Val, int, bool], Scratch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         x, r = self.axes.axis("x"), self.axes.axis("r")
@@ -269,7 +282,12 @@ class _Work:
         if self.sorts:
             self.config = heuristics.sorting(hint(x.size), length, self.axes.contiguous)
         held = self.config.persistent and r.size <= self.config.block("r")
+        self.moments: dict[Val, Moments] = {}
+        if not held and not self.scans and not same(r.size, 0):
+            self.moments = moments(self.values.reductions, r.size)
+        # reductions that are computed together with an earlier one
         self.pairs = {} if held else online_pairs(self.values.reductions)
+        self.pairs |= {squares: pair.total for squares, pair in self.moments.items()}
         self.phase = self._phases()
         self.reductions = [r for r in self.values.reductions if r not in self.pairs.values()]
         self.row_stores = [s for s in self.values.stores if not s.loop]
@@ -280,7 +298,8 @@ class _Work:
     def _shape(self, rows: int, length: int) -> heuristics.Shape:
         reductions, stores = self.values.reductions, self.loop_stores
         passes = len({v.phase for v in reductions} | {s.phase + 1 for s in stores})
-        slow = bool(online_pairs(reductions)) or any(v.position_of is not None for v in reductions)
+        paired = online_pairs(reductions) or moments(reductions, self.axes.axis("r").size)
+        slow = bool(paired) or any(v.position_of is not None for v in reductions)
         tiles = sum(self.large(v) for v in self.values.table.values())
         return heuristics.Shape(
             rows, length, self.axes.contiguous, self.axes.mixed, self.neighbours(GROUP), passes,
@@ -288,18 +307,40 @@ class _Work:
         )  # fmt: skip
 
     def _shared(self, order: tuple[int, ...]) -> list[_Job]:
-        jobs = [_Job((p,), any(self.phase[r] == p + 1 for r in self.reductions), False) for p in order]
+        partial = [p for p in order if any(self.phase[r] == p + 1 for r in self.reductions)]
+        joins = heuristics.joins(hint(self.axes.axis("x").size), self.config.split)
+        jobs: list[_Job] = []
+        for p in order:
+            jobs.append(_Job((p,), p in partial, False))
+            if joins and p in partial and p != order[-1]:
+                jobs.append(_Job((), False, False, joins=True))
+        if not self.row_stores:
+            return jobs
         written = {s.buf for s in self.row_stores}
-        reread = {v.attrs[0] for v in self.values.table.values() if v.op in ("load", "masked_load")} & written
-        if self.row_stores and not jobs[-1].partial and not reread:
-            jobs[-1] = _Job(jobs[-1].phases, False, True)
-        elif self.row_stores:
+        if jobs[-1].partial:
+            jobs.append(_Job((), False, True))
+        elif joins and not written & self._loaded(self.loop_stores):
+            jobs[-2] = replace(jobs[-2], rows=True)
+        elif not joins and not written & self._loaded([*self.loop_stores, *self.row_stores]):
+            jobs[-1] = replace(jobs[-1], rows=True)
+        else:
             # Programs of the last loop may still read memory that a row-level store overwrites: use another kernel.
             jobs.append(_Job((), False, True))
         return jobs
 
+    def _loaded(self, stores: Sequence[Store]) -> set[str]:
+        """The buffers that are read to compute these stores once all reductions are known."""
+        stack = [value for store in stores for value in store.operands()]
+        seen = set(stack)
+        while stack:
+            value = stack.pop()
+            new = [] if value.op == "reduction" else [a for a in value.args if a not in seen]
+            seen.update(new)
+            stack += new
+        return {v.attrs[0] for v in seen if v.op in ("load", "masked_load")}
+
     def _phases(self) -> dict[Val, int]:
-        """The phase of each value, like `Val.phase`, except that an online softmax's maximum and sum share a phase."""
+        """The phase of each value, like `Val.phase`, except that reductions which one pass computes share a phase."""
         phase: dict[Val, int] = {}
         for value in self.values.table.values():
             before = max((phase[a] for a in value.args), default=0)
@@ -343,6 +384,8 @@ class _Reduction(Kernel):
         self.shared = work.config.split > 1
         self.phase_now = 0
         self.backward = any(v.attrs[1] for v in work.scans)
+        if self.shared and job.phases and not job.partial and job.phases != work.jobs[0].phases:
+            self.backward = True  # the end of what the kernels before this one have read is still in the cache
 
     def draft(self, unaligned: Collection[str]) -> Draft:
         """The kernel."""
@@ -359,6 +402,8 @@ class _Reduction(Kernel):
         for phase in self.job.phases:
             self.phase_now = phase
             self._phase(phase)
+        if self.job.joins:
+            self._join()
         if self.job.rows:
             self._rows(chunked)
         kind = "persistent" if self.config.persistent else "shared" if self.shared else "looped"
@@ -366,7 +411,7 @@ class _Reduction(Kernel):
 
     def _phase(self, phase: int) -> None:
         work = self.work
-        reducers = [Reducer(self, r, work.pairs.get(r)) for r in work.reductions if work.phase[r] == phase + 1]
+        reducers = [self._reducer(r) for r in work.reductions if work.phase[r] == phase + 1]
         stores = [s for s in work.loop_stores if work.store_phase(s) == phase]
         if self.empty:
             for reducer in reducers:
@@ -414,15 +459,30 @@ class _Reduction(Kernel):
         for store in stores:
             self.store(store, only="(chunk == 0)" if chunked else "")
 
-    def _scratch(self, reducer: Reducer) -> list[str]:
-        """The names of the scratch memory for the partial results of a reduction."""
+    def _reducer(self, value: Val) -> Reducer:
+        if value in self.work.moments:
+            return MomentsReducer(self, self.work.moments[value], self.shared)
+        return Reducer(self, value, self.work.pairs.get(value))
+
+    def _join(self) -> None:
+        """Combines the partial results of reductions once, for all programs of the kernels that follow."""
+        scratch = self.work.scratch
+        for value in self.work.reductions:
+            if (value, 0, False) in scratch and (value, 0, True) not in scratch:
+                reducer = self._reducer(value)
+                reducer.read(self._scratch(reducer))
+                reducer.results()
+                reducer.write_whole(self._scratch(reducer, whole=True))
+
+    def _scratch(self, reducer: Reducer, whole: bool = False) -> list[str]:
+        """The names of the scratch memory for the partial, or `whole`, results of a reduction."""
         names = []
         for k, part in enumerate(reducer.parts):
-            key = (reducer.value, k)
+            key = (reducer.value, k, whole)
             if key not in self.work.scratch:
                 first = next(s.buf for s in self.values.stores)
                 name = f"%{first}.part{len(self.work.scratch)}"
-                size = self.config.split * self.axes.axis("x").size
+                size = (1 if whole else self.config.split) * self.axes.axis("x").size
                 self.work.scratch[key] = Scratch(name, SCRATCH[part.kind], size)
             scratch = self.work.scratch[key]
             self.dtypes[scratch.name] = scratch.dtype
@@ -430,13 +490,23 @@ class _Reduction(Kernel):
         return names
 
     def reduced(self, value: Val) -> Piece:
-        """Combines the partial results that earlier kernels wrote for a reduction."""
-        owner = next((r for r, top in self.work.pairs.items() if top is value), value)
-        if (owner, 0) not in self.work.scratch:
+        """The result of a reduction of which earlier kernels wrote the partial results, or the combined ones."""
+        owner = next((r for r, first in self.work.pairs.items() if first is value), value)
+        if (owner, 0, False) not in self.work.scratch:
             return super().reduced(value)
-        reducer = Reducer(self, owner, self.work.pairs.get(owner))
-        reducer.read(self._scratch(reducer))
+        reducer = self._reducer(owner)
+        if (owner, 0, True) in self.work.scratch:
+            reducer.read_whole(self._scratch(reducer, whole=True))
+        else:
+            reducer.read(self._scratch(reducer))
         reducer.results()
+        return self._row[value]
+
+    def _compute(self, value: Val) -> Piece:
+        pair = next((m for m in self.work.moments.values() if m.center is value), None)
+        if pair is None:
+            return super()._compute(value)
+        self.reduced(pair.squares)  # the mean itself is more accurate than the sum divided by the length
         return self._row[value]
 
     def scanned(self, value: Val) -> Piece:

@@ -260,6 +260,43 @@ def online_close(top, total):
     return tl.where(empty, float("-inf"), top), tl.where(empty, float("nan"), total)
 
 
+# ---- a mean and the sum of squared deviations from it, in one pass
+
+
+@triton.jit
+def moments_step(first, total, squares, v, is_first):
+    """One more element a lane: the sums of the differences from the lane's first element, and of their squares."""
+    first = tl.where(is_first, v, first)
+    d = v - first
+    return first, total + d, squares + d * d
+
+
+@triton.jit
+def moments_close(first, total, squares, count):
+    """The state that `join_moments` takes, from that of `moments_step`."""
+    mean = total / tl.maximum(count, 1.0)
+    squares = squares - total * mean
+    return first, mean, tl.where(squares < 0, 0.0, squares), count
+
+
+@triton.jit
+def join_moments(first, mean, squares, count, first2, mean2, squares2, count2):
+    """The moments of two sets of elements together, either of which may be empty. The mean of a set is the sum of an
+    element and a small number, `first` + `mean`."""
+    both = count + count2
+    share = count2 / tl.maximum(both, 1.0)
+    d = tl.where((count > 0) & (count2 > 0), (first2 - first) + (mean2 - mean), 0.0)
+    squares = squares + squares2 + d * d * (count * share)
+    some = count > 0
+    return tl.where(some, first, first2), tl.where(some, mean + d * share, mean2), squares, both
+
+
+@triton.jit
+def moments_fold(first, mean, squares, count):
+    """Lanes joined along axis 1, which is kept."""
+    return tl.reduce((first, mean, squares, count), 1, join_moments, keep_dims=True)
+
+
 # ---- arithmetic
 
 
@@ -382,17 +419,33 @@ def ndtr_double(x):
 
 
 @triton.jit
-def random_bits(key, stream, counter):
-    """Philox 2x32 with ten rounds, as inductor/ir/philox.py says. All int32."""
+def random_block(key, stream, block):
+    """Both words of a block of Philox 2x32 with ten rounds, as int32. `block` is uint32, the others are int32."""
     k = key.to(tl.uint32, bitcast=True)
-    left = counter.to(tl.uint32, bitcast=True)
+    left = block
     right = stream.to(tl.uint32, bitcast=True)
     for _ in tl.static_range(10):
         product = left.to(tl.uint64) * 0xD256D193
         left = (product >> 32).to(tl.uint32) ^ k ^ right
         right = product.to(tl.uint32)
         k = k + 0x9E3779B9
-    return left.to(tl.int32, bitcast=True)
+    return left.to(tl.int32, bitcast=True), right.to(tl.int32, bitcast=True)
+
+
+@triton.jit
+def random_bits(key, stream, counter):
+    """Random bits as inductor/ir/philox.py says. All int32."""
+    left, right = random_block(key, stream, counter.to(tl.uint32, bitcast=True) >> 1)
+    return tl.where(counter & 1 == 0, left, right)
+
+
+@triton.jit
+def random_pairs(key, stream, counter):
+    """`random_bits` where neighbours along the last axis are the two counters of a block, each of which is computed
+    once."""
+    even, odd = tl.split(tl.reshape(counter, [counter.numel // 2, 2]))
+    left, right = random_block(key, stream, even.to(tl.uint32, bitcast=True) >> 1)
+    return tl.reshape(tl.join(left, right), counter.shape)
 
 
 # ---- indices

@@ -1,0 +1,148 @@
+"""Means and variances of rows that no program holds are computed in one pass, as accurately as in two."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fake_gpu import on_gpu
+from torch import fx
+from triton_support import Runner
+
+from inductor.aot import batch_norm
+from inductor.aot.decompositions import decompositions
+from inductor.aot.functionalize import to_aten
+from inductor.lower import lower_graph
+
+
+def program(fn, *args):
+    """The kernels of `fn`, with batch norm decomposed as on a GPU, and the kinds of its kernels."""
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(batch_norm, "_rewritten", lambda x: x.numel() > 0)
+        aten = to_aten(fx.symbolic_trace(fn), list(args), decompositions())
+        runner = Runner(None, graph=lower_graph(on_gpu(aten.graph), aten.shared, aten.uncounted))
+    return runner, [k.name.split("_")[0] for k in runner.source.kernels]
+
+
+def compared(fn, *args, kinds=None, tolerance=2e-5):
+    """Runs kernels and compares them with eager in float64."""
+    runner, found = program(fn, *args)
+    if kinds is not None:
+        assert found == kinds, found
+    text = "\n".join(k.text for k in runner.source.kernels)
+    got = runner.run(*[a.clone(memory_format=torch.preserve_format) for a in args])
+    want = fn(*[a.double() for a in args])
+    for a, e in zip(got, want if isinstance(want, tuple) else (want,), strict=True):
+        limit = 1e-2 if a.dtype.itemsize == 2 else tolerance
+        torch.testing.assert_close(a.double(), e, rtol=limit, atol=limit, equal_nan=True)
+    return text
+
+
+def columns(x):
+    return torch.var_mean(x, 0, correction=0)
+
+
+def rows(x):
+    return torch.var_mean(x, -1, correction=0)
+
+
+@pytest.mark.parametrize("shape", [(4096, 40), (4099, 70), (1500, 130)])
+def test_moments_across_rows(shape):
+    assert "moments_step" in compared(columns, torch.randn(shape))
+
+
+@pytest.mark.parametrize("shape", [(3, 20000), (1, 17001), (5, 16385), (1, 300_003)])
+def test_moments_of_long_rows(shape):
+    assert "moments_step" in compared(rows, torch.randn(shape))
+
+
+def test_rows_that_are_held_need_no_recurrence():
+    assert "moments_step" not in compared(rows, torch.randn(7, 3000))
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e5, -3e6])
+@pytest.mark.parametrize(("fn", "shape"), [(columns, (5000, 33)), (rows, (3, 33000)), (rows, (1, 290_000))])
+def test_a_large_mean_does_not_spoil_the_variance(fn, shape, offset):
+    x = torch.randn(shape) + offset
+    runner, _ = program(fn, x)
+    var, mean = runner.run(x)
+    exact_var, exact_mean = fn(x.double())
+    torch.testing.assert_close(var.double(), exact_var, rtol=1e-6, atol=0)
+    torch.testing.assert_close(mean.double(), exact_mean, rtol=2e-7, atol=0)
+
+
+def test_an_unlike_first_element_does_not_spoil_the_variance():
+    x = torch.randn(3, 33000)
+    x[:, 0] = 1e4
+    x[1, 20000:] += 500
+    compared(rows, x, tolerance=1e-5)
+
+
+def test_equal_elements_have_no_variance():
+    x = torch.full((3, 20001), 1234.5678)
+    runner, _ = program(rows, x)
+    var, mean = runner.run(x)
+    assert not var.any() and torch.equal(mean, x[:, 0])
+
+
+def test_nan_and_infinity_spoil_only_their_row():
+    x = torch.randn(4, 20001)
+    x[1, 5], x[2, 7] = float("nan"), float("inf")
+    runner, _ = program(rows, x)
+    var, mean = runner.run(x)
+    assert var.isnan().tolist() == mean.isfinite().logical_not().tolist() == [False, True, True, False]
+
+
+def last(*size, dtype=torch.float32):
+    return (torch.randn(*size) * 3 + 7).to(dtype).contiguous(memory_format=torch.channels_last)
+
+
+def norm(x, w, b):
+    return F.relu(F.batch_norm(x, None, None, w, b, True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(2, 5, 9, 7), (8, 24, 16, 17), (1, 3, 1, 2), (3, 1, 40, 31)])
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_batch_norm(shape, dtype, layout):
+    x = last(*shape, dtype=dtype).contiguous(memory_format=layout)
+    compared(norm, x, torch.randn(shape[1]), torch.randn(shape[1]))
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_batch_norm_of_many_positions(layout):
+    x = last(16, 20, 50, 51).contiguous(memory_format=layout)
+    compared(norm, x, torch.randn(20), torch.randn(20))
+
+
+def test_partial_results_are_joined_once_if_many_programs_need_them():
+    x = last(32, 80, 64, 64, dtype=torch.bfloat16)
+    text = compared(norm, x, torch.randn(80), torch.randn(80), kinds=["shared"] * 3)
+    assert text.count("moments_fold(") == 2 and "moments_fold" not in text[text.rindex("@triton.jit") :]
+
+
+def test_running_statistics():
+    x, w, b = last(32, 80, 64, 64), torch.randn(80), torch.randn(80)
+    mean, var = torch.randn(80), torch.rand(80)
+
+    def fn(x, mean, var):
+        return F.relu(F.batch_norm(x, mean, var, w.to(x.dtype), b.to(x.dtype), True, 0.3))
+
+    graph, _ = program(lambda x, mean, var, w, b: F.relu(F.batch_norm(x, mean, var, w, b, True, 0.3)), x, mean, var, w, b)
+    (out,) = graph.run(x, mean, var, w, b)
+    exact = [t.double() for t in (x, mean, var)]
+    torch.testing.assert_close(out.double(), fn(*exact), rtol=2e-5, atol=2e-5)
+    for name, want in zip(graph.graph.inputs[1:3], exact[1:], strict=True):
+        torch.testing.assert_close(graph.memory[name.name].double(), want, rtol=1e-5, atol=1e-5)
+    assert [k.name.split("_")[0] for k in graph.source.kernels] == ["shared"] * 3
+
+
+def test_no_elements():
+    x = torch.randn(0, 4, 3, 3)
+    runner, kinds = program(norm, x, torch.randn(4), torch.randn(4))
+    assert kinds == [] and runner.run(x, torch.randn(4), torch.randn(4))[0].shape == x.shape
+
+
+def test_the_same_numbers_in_every_run():
+    x = torch.randn(1, 300_003)
+    runner, _ = program(rows, x)
+    first = [t.clone() for t in runner.run(x)]
+    assert all(torch.equal(a, b) for a, b in zip(first, runner.run(x)))
