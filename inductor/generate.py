@@ -39,6 +39,7 @@ from .runtime.plan_spec import OutputRef
 from .runtime.processes import Processes
 from .schedule import print_schedule, schedule
 from .schedule.flex_attention import with_flex_attention
+from .schedule.row_attention import with_row_attention
 
 if TYPE_CHECKING:
     from .dynamic.symbols import Sized
@@ -156,7 +157,7 @@ def generate_aten(
         graph = lower_graph(aten, shared, uncounted, row_products=not options.max_autotune)  # tuning measures others
     show("ir", print_graph, graph)
     with report.phase("schedule"):
-        groups = with_flex_attention(schedule(graph))
+        groups = with_row_attention(with_flex_attention(schedule(graph)))
     if options.max_autotune:
         from .autotune import tuned  # imported only if it is used
 

@@ -12,6 +12,25 @@
 
 enum { CUDA_MAX_DEVICES = 64 };
 
+/* CUlaunchConfig and CUlaunchAttribute of cuda.h; part of the driver's ABI. */
+typedef struct cuda_launch_attribute {
+    int32_t id;
+    int32_t padding;
+    union {
+        int32_t allowed;
+        char bytes[64];
+    } value;
+} cuda_launch_attribute;
+
+typedef struct cuda_launch {
+    uint32_t grid[3], block[3], shared;
+    void *stream;
+    cuda_launch_attribute *attributes;
+    uint32_t n_attributes;
+} cuda_launch;
+
+enum { CUDA_PROGRAMMATIC_STREAM_SERIALIZATION = 6 }; /* the kernel may start before the one ahead of it has ended */
+
 /* Driver functions by name; each returns a CUresult, 0 for success. Filled by cuda_context(). */
 typedef struct cuda_driver_api {
     int32_t (*init)(uint32_t flags);
@@ -28,6 +47,7 @@ typedef struct cuda_driver_api {
     int32_t (*host_alloc)(void **memory, size_t bytes, uint32_t flags);
     int32_t (*launch)(void *function, uint32_t grid_x, uint32_t grid_y, uint32_t grid_z, uint32_t block_x,
                       uint32_t block_y, uint32_t block_z, uint32_t shared, void *stream, void **params, void **extra);
+    int32_t (*launch_with)(const cuda_launch *how, void *function, void **params, void **extra); /* may be NULL */
     void *(*simulated_stream)(void); /* NULL for a real driver */
 } cuda_driver_api;
 

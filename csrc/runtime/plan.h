@@ -38,6 +38,7 @@ typedef struct launch {
     void *function;
     uint32_t grid[3], block, shared;
     int empty; /* no blocks: CUDA refuses such a launch */
+    int waits; /* the kernel itself waits for the one ahead of it in the stream, so that it may be started early */
     Py_ssize_t n_tail;
     void **tail;   /* where the parameters behind the buffers are: the ints, then two null pointers of Triton's */
     int32_t *ints;

@@ -87,12 +87,13 @@ plan_fill_launch(const plan_object *plan, step *out, PyObject *kernel, PyObject 
                  PyObject *by_value)
 {
     PyObject *code, *name;
-    int threads, shared;
+    int threads, shared, waits = 0;
     if (plan->context == NULL || !PyTuple_Check(kernel) || PyTuple_GET_SIZE(grid) != 3) {
         PyErr_SetString(PyExc_ValueError, "plan: a launch needs a CUDA plan, a compiled kernel and a grid of three");
         return -1;
     }
-    if (!PyArg_ParseTuple(kernel, "O!O!ii:kernel", &PyBytes_Type, &code, &PyUnicode_Type, &name, &threads, &shared)) {
+    if (!PyArg_ParseTuple(kernel, "O!O!ii|p:kernel", &PyBytes_Type, &code, &PyUnicode_Type, &name, &threads, &shared,
+                          &waits)) {
         return -1;
     }
     const char *text = PyUnicode_AsUTF8(name);
@@ -108,6 +109,7 @@ plan_fill_launch(const plan_object *plan, step *out, PyObject *kernel, PyObject 
     }
     l->block = (uint32_t)threads;
     l->shared = (uint32_t)shared;
+    l->waits = waits;
     if (fill_grid(l, grid) < 0 || fill_tail(l, ints) < 0 || fill_by_value(l, out->n_bufs, by_value) < 0) {
         return -1;
     }
@@ -184,6 +186,11 @@ launch_kernel(run *r, const step *s)
     }
     for (Py_ssize_t i = 0; i < l->n_tail; i++) {
         params[s->n_bufs + i] = l->tail[i];
+    }
+    if (l->waits && cuda_driver.launch_with != NULL) {
+        cuda_launch_attribute early = {CUDA_PROGRAMMATIC_STREAM_SERIALIZATION, 0, {.allowed = 1}};
+        cuda_launch how = {{l->grid[0], l->grid[1], l->grid[2]}, {l->block, 1, 1}, l->shared, r->stream, &early, 1};
+        return cuda_driver.launch_with(&how, l->function, params, NULL);
     }
     return cuda_driver.launch(l->function, l->grid[0], l->grid[1], l->grid[2], l->block, 1, 1, l->shared, r->stream,
                               params, NULL);

@@ -17,7 +17,7 @@ from ..ir.nodes import BufferView, GraphIR
 from ..log.warnings import warn_once
 from ..overlap import extent
 from ..runtime import triton_build
-from ..runtime.cuda import CudaKernel
+from ..runtime.cuda import loadable
 from ..runtime.plan import make_plan
 from ..schedule.node import Group
 from ..schedule.product import Product, ProductConfig, buffers_of
@@ -85,7 +85,7 @@ class Bench:
         for source, spec in made:
             found = [built[name] for name in source.names]
             usable = [c for c in found if c is not None and c.shared <= self.gpu.shared_bytes]
-            loaded = [CudaKernel(c.data, c.name, c.num_warps, c.shared) for c in usable]
+            loaded = [loadable(c) for c in usable]
             plans.append(make_plan(spec, loaded, form="list") if len(usable) == len(found) else None)
         results: list[tuple[float, list[float | None]] | None] = []
         with progress("measure matrix products", len(problems)) as advance, torch.cuda.device(self.device):

@@ -21,21 +21,28 @@ WARP_SIZE = 32
 class CudaKernel:
     """A compiled kernel. `cubin` is the output of Triton's compiler, or PTX text; `name` is the entry point.
 
-    A block has `num_warps` warps and `shared` bytes of dynamic shared memory.
+    A block has `num_warps` warps and `shared` bytes of dynamic shared memory. `waits`: the kernel waits itself for the
+    one before it in the stream, so that the GPU may start it early.
     """
 
     cubin: bytes
     name: str
     num_warps: int
     shared: int
+    waits: bool = False
 
     def encode(self) -> tuple[Any, ...]:
-        """The tuple that the C Plan takes: (code, name, threads per block, bytes of shared memory)."""
-        return (self.cubin, self.name, WARP_SIZE * self.num_warps, self.shared)
+        """The tuple that the C Plan takes: (code, name, threads per block, bytes of shared memory, whether it waits)."""
+        return (self.cubin, self.name, WARP_SIZE * self.num_warps, self.shared, self.waits)
+
+
+def loadable(cubin: triton_build.Cubin) -> CudaKernel:
+    """A compiled kernel in the form that a plan takes."""
+    return CudaKernel(cubin.data, cubin.name, cubin.num_warps, cubin.shared, cubin.waits)
 
 
 def load_cubins(kernels: Sequence[triton_build.KernelSource], device: torch.device) -> list[CudaKernel]:
     """Compiles the kernels for a device, or takes them from the cache. Raises BuildError if that fails."""
     major, minor = torch.cuda.get_device_capability(device)
     cubins = triton_build.build_all(kernels, 10 * major + minor)
-    return [CudaKernel(cubin.data, cubin.name, cubin.num_warps, cubin.shared) for cubin in cubins]
+    return [loadable(cubin) for cubin in cubins]

@@ -64,13 +64,15 @@ class KernelSource(Protocol):
 @dataclass(frozen=True)
 class Cubin:
     """A compiled kernel. A launch needs 32 * num_warps threads and `shared` bytes of dynamic shared memory per block,
-    and passes `hidden` null pointers after the kernel's own arguments."""
+    and passes `hidden` null pointers after the kernel's own arguments. `waits`: the kernel begins by waiting for the one
+    before it in the stream, which the launch may declare."""
 
     data: bytes
     name: str
     shared: int
     num_warps: int
     hidden: int
+    waits: bool
 
 
 def build(kernel: KernelSource, arch: int, cache: Cache | None = None) -> Cubin:

@@ -27,6 +27,9 @@ TWO_ADDS = (
     " add.s16 %a0, %a0, %b0; add.s16 %a1, %a1, %b1; mov.b32 \\1, {%a0, %a1}; }"
 )
 
+EARLY_LAUNCH = 90  # ten times the first compute capability with programmatic dependent launches
+ENTRY = re.compile(r"\.entry\s+\w+\([^)]*\)[^{]*\{")
+
 
 def read(stream: BinaryIO) -> Any:
     """The next message, or None at the end of the stream."""
@@ -60,15 +63,27 @@ def split_packed_adds(ptx: str) -> str:
     return PACKED_ADD.sub(TWO_ADDS, ptx)
 
 
-def split_packed_adds_in_triton() -> None:
-    """Patches Triton to apply `split_packed_adds` to the PTX of every kernel that this process compiles."""
+def waiting(ptx: str) -> str:
+    """`ptx` for a GPU that can start a kernel before the one ahead of it in the stream has ended (compute capability 9
+    and later), with two instructions at the start of each kernel: wait until that one has ended and its writes are
+    visible, and let the kernel behind start as soon as there is room. The time of a launch then overlaps with the end
+    of the kernel before it. No kernel may read or write memory ahead of the wait."""
+    target = re.search(r"\.target\s+sm_(\d+)", ptx)
+    if target is None or int(target.group(1)) < EARLY_LAUNCH:
+        return ptx
+    return ENTRY.sub(r"\g<0>\n\tgriddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;", ptx)
+
+
+def change_ptx_of_triton() -> None:
+    """Patches Triton to apply `split_packed_adds` and `waiting` to the PTX of every kernel that this process compiles.
+    """
     from triton.backends.nvidia.compiler import CUDABackend
 
     make_ptx = CUDABackend.make_ptx
 
     @functools.wraps(make_ptx)
     def make(self: Any, *args: Any, **kwargs: Any) -> str:
-        return split_packed_adds(make_ptx(self, *args, **kwargs))
+        return waiting(split_packed_adds(make_ptx(self, *args, **kwargs)))
 
     CUDABackend.make_ptx = make
 
@@ -110,6 +125,7 @@ def compile_kernel(job: dict[str, Any], folder: Path) -> tuple[bytes, dict[str, 
         "shared": metadata.shared,
         "num_warps": metadata.num_warps,
         "hidden": parameters - len(pointers),
+        "waits": "griddepcontrol.wait;" in ptx,
         "scratch": getattr(metadata, "global_scratch_size", 0) or 0,
     }
 
@@ -124,7 +140,7 @@ def main() -> None:
         try:
             if not loaded:
                 load(PRELUDE, prelude)
-                split_packed_adds_in_triton()
+                change_ptx_of_triton()
                 without_cache_key()
                 loaded = True
             answer: Any = compile_kernel(job, folder)

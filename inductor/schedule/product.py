@@ -1,9 +1,9 @@
 """Matrix products that a generated kernel can compute instead of ATen, with the loops around them.
 
-`products` finds them in a schedule: for each call of `mm`, `addmm`, `bmm` or `baddbmm`, the call, the group of loops
-that reads its result element by element (the *epilogue*), and the group that computes its second factor, such as the
-dequantization of a weight (the *prologue*), where there are such groups. A `Product` in the place of all of them makes
-code generation write a kernel for all of them.
+`products` finds them in a schedule: for each call of `mm`, `addmm`, `bmm`, `baddbmm` or `convolution`, the call, the
+group of loops that reads its result element by element (the *epilogue*), and the group that computes its second factor,
+such as the dequantization of a weight (the *prologue*), where there are such groups. A `Product` in the place of all of
+them makes code generation write a kernel for all of them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import torch
 
 from ..ir.buffer import Buffer, ComputedBuffer, ExternKernel, Layout, View
 from ..ir.nodes import GraphIR
+from . import convolution
+from .convolution import Convolution
 from .index import Affine
 from .node import Group
 from .scheduler import extern_reads, output_names
@@ -25,7 +27,7 @@ aten = torch.ops.aten
 # The operators with a template: the position of the first factor.
 FACTORS = {
     aten.mm.default: 0, aten.bmm.default: 0,
-    aten.addmm.default: 1, aten.baddbmm.default: 1, aten._addmm_activation.default: 1,
+    aten.addmm.default: 1, aten.baddbmm.default: 1, aten._addmm_activation.default: 1, convolution.TARGET: 0,
 }  # fmt: skip
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 FEW_ROWS = 16  # up to here a product is bound by reading the second factor, and each element is read about once
@@ -110,8 +112,30 @@ class Product(Group):
         return left.layout, right.layout
 
     @property
+    def convolution(self) -> Convolution | None:
+        """The convolution that is computed as this product, if it is one."""
+        return Convolution.of(self.kernel) if self.kernel.target == convolution.TARGET else None
+
+    @property
+    def bias(self) -> Any:
+        """The operand that is added to the sums; None without one."""
+        if self.kernel.target == convolution.TARGET:
+            return self.kernel.args[2]
+        return self.kernel.args[0] if FACTORS[self.kernel.target] == 1 else None
+
+    @property
+    def result_strides(self) -> tuple[int, int, int]:
+        """The strides of the result along the batch, the rows and the columns."""
+        if self.kernel.target == convolution.TARGET:
+            return 0, self.sizes.columns, 1
+        *batch, rows, columns = self.result.layout.stride
+        return batch[0] if batch else 0, rows, columns
+
+    @property
     def sizes(self) -> Sizes:
         """The sizes of the product."""
+        if self.kernel.target == convolution.TARGET:
+            return Sizes(1, *Convolution.of(self.kernel).sizes)
         left, right = self.factors
         return Sizes(math.prod(left.size[:-2]), left.size[-2], left.size[-1], right.size[-1])
 
@@ -141,18 +165,29 @@ def is_eligible(kernel: ExternKernel) -> bool:
         return False
     (dtype, *others) = {at.dtype for at in layouts}
     on_gpu = all(at.device.type == "cuda" for at in layouts)
-    return on_gpu and not others and dtype in DTYPES and all(at.numel for at in layouts)
+    if not on_gpu or others or dtype not in DTYPES or not all(at.numel for at in layouts):
+        return False
+    return kernel.target != convolution.TARGET or convolution.is_eligible(kernel)
 
 
 def alone(kernel: ExternKernel) -> Product:
     """The product without an epilogue."""
     layout = kernel.outputs[0].layout  # type: ignore[union-attr]
-    *batch, rows, columns = layout.size
-    names = [("o0", batch[0])] if batch else []
+    dimensions = [((f"o{d}", size),) for d, size in enumerate(layout.size)]
+    batch, rows, columns = _roles(kernel, dimensions)
     return Product(
         list(layout.size), [], [], stored={kernel.outputs[0].name}, kernel=kernel,  # type: ignore[union-attr]
-        batch=tuple(names), rows=((f"o{len(batch)}", rows),), columns=((f"o{len(batch) + 1}", columns),),
+        batch=batch, rows=rows, columns=columns,
     )  # fmt: skip
+
+
+def _roles(kernel: ExternKernel, dimensions: Sequence[Variables]) -> tuple[Variables, Variables, Variables]:
+    """The variables of batch, rows and columns of a product, from those of each dimension of its result."""
+    if kernel.target == convolution.TARGET:
+        n, filters, down, across = dimensions
+        return (), (*n, *down, *across), filters
+    *batch, rows, columns = dimensions
+    return batch[0] if batch else (), rows, columns
 
 
 def with_epilogue(kernel: ExternKernel, group: Group, keep: bool) -> Product | None:
@@ -171,11 +206,11 @@ def with_epilogue(kernel: ExternKernel, group: Group, keep: bool) -> Product | N
     dimensions = _dimensions(index, group.outer_vars(), out.layout) if isinstance(index, Affine) else None
     if dimensions is None:
         return None
-    *batch, rows, columns = dimensions
+    batch, rows, columns = _roles(kernel, dimensions)
     stored = group.stored | ({out.name} if keep else set())
     return Product(
-        group.outer, [], group.members, stored=stored, kernel=kernel, batch=batch[0] if batch else (), rows=rows,
-        columns=columns, epilogue=group,
+        group.outer, [], group.members, stored=stored, kernel=kernel, batch=batch, rows=rows, columns=columns,
+        epilogue=group,
     )  # fmt: skip
 
 

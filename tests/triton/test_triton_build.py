@@ -139,6 +139,21 @@ def test_no_packed_addition_loses_its_constant(cache, tmp_path):
     assert "EXIT" in code and not re.search(r"VIADD\.16x2.*, (0x0|RZ) ;", code)
 
 
+def test_kernels_that_may_start_early_wait_first(cache, tmp_path):
+    (kernel,) = kernels(lambda x: x + 1, meta(9999))
+    assert not triton_build.build(kernel, 80, cache).waits
+    built = triton_build.build(kernel, 90, cache)
+    assert built.waits and triton_build.build(kernel, 90, cache).waits  # from the cache, too
+    binary = tmp_path / "kernel.cubin"
+    binary.write_bytes(built.data)
+    disassembler = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
+    code = subprocess.run([disassembler, "-c", binary], capture_output=True, text=True, check=True).stdout
+    assert code.index("ACQBULK") < code.index("LDG") < code.index("STG") and "PREEXIT" in code[: code.index("LDG")]
+    assert triton_worker.waiting(".target sm_100a\n.visible .entry k(\n.param .u64 p\n)\n.reqntid 32\n{\nret;\n}").count("griddep") == 2
+    for device_function in (".target sm_90a\n.func f(\n)\n{\nret;\n}", ".target sm_89\n.entry k(\n)\n{\nret;\n}"):
+        assert triton_worker.waiting(device_function) == device_function
+
+
 def test_packed_additions_are_split():
     split = triton_worker.split_packed_adds("\tadd.s16x2 \t%r4, %r2, %r3;\n\tadd.u16x2 %r5, %r4, %r4;\n\tadd.s32 %r6, %r5, 1;\n")
     assert "16x2" not in split and split.count("add.s16 ") == 4 and "add.s32 %r6, %r5, 1;" in split

@@ -34,21 +34,30 @@ def product_drafts(
     """The kernels of a product in launch order, and the scratch memory that they share."""
     assert product.config is not None
     if product.config.split == 1:
-        return [_ProductKernel(product, dtypes, product.config, None).draft(unaligned)], []
+        return [_kernel(product, dtypes, None).draft(unaligned)], []
     sizes = product.sizes
     whole = sizes.batch * sizes.rows * sizes.columns
     scratch = Scratch(f"%{product.result.name}.sums", "float32", whole * product.config.split)
-    parts = _ProductKernel(product, dtypes, product.config, scratch)
+    parts = _kernel(product, dtypes, scratch)
     return [parts.draft(unaligned), _Join(product, dtypes, scratch).draft(unaligned)], [scratch]
+
+
+def _kernel(product: Product, dtypes: Mapping[str, str], scratch: Scratch | None) -> ProductKernel:
+    assert product.config is not None
+    if product.convolution is None:
+        return ProductKernel(product, dtypes, product.config, scratch)
+    from .product_convolution import ConvolutionKernel  # imported here because it imports this module
+
+    return ConvolutionKernel(product, dtypes, product.config, scratch)
 
 
 def _axes(product: Product) -> Axes:
     return Axes((Axis("y", product.rows), Axis("x", product.columns)), product.batch, {}, "x", False)
 
 
-def _terms(*terms: tuple[str, int]) -> str:
+def terms_of(*terms: tuple[str, int]) -> str:
     """The text of a sum of products of an index and a stride."""
-    parts = [name if stride == 1 else f"{name} * {stride}" for name, stride in terms if stride != 0]
+    parts = [name if stride == 1 else f"{name} * {stride}" for name, stride in terms if stride != 0 and name != "0"]
     return " + ".join(parts) or "0"
 
 
@@ -99,7 +108,7 @@ class _Tile(Kernel):
     def places(self) -> str:
         """The text of the elements of the tile in a contiguous result."""
         rows, columns = self.sizes.rows, self.sizes.columns
-        return _terms((self.batch, rows * columns), ("yindex", columns), ("xindex", 1))
+        return terms_of((self.batch, rows * columns), ("yindex", columns), ("xindex", 1))
 
     def finish(self, sums: str) -> None:
         """Writes what follows the sum, a tile of float32 named `sums`: bias, activation, rounding, epilogue, stores."""
@@ -107,8 +116,8 @@ class _Tile(Kernel):
         alpha, beta = kernel.kwargs.get("alpha", 1), kernel.kwargs.get("beta", 1)
         if alpha != 1:
             sums = self.emit("f", self.whole(), f"{sums} * {float(alpha)!r}").text
-        if FACTORS[kernel.target] == 1 and beta != 0:
-            bias = self._bias(kernel.args[0])
+        if self.product.bias is not None and beta != 0:
+            bias = self._bias(self.product.bias)
             scaled = bias if beta == 1 else f"{bias} * {float(beta)!r}"
             sums = self.emit("f", self.whole(), f"{sums} + {scaled}").text
         if kernel.target is torch.ops.aten._addmm_activation.default:
@@ -117,8 +126,7 @@ class _Tile(Kernel):
         rounded = sums if dtype == "float32" else f"{sums}.to({ELEMENT[dtype]}).to(tl.float32)"
         self.sums = self.emit("f", self.whole(), rounded)
         if out.name in self.product.stored:
-            offsets = zip(("batch", "yindex", "xindex")[-len(out.layout.size) :], out.layout.stride)
-            text = _terms(*[(self.batch if name == "batch" else name, stride) for name, stride in offsets])
+            text = terms_of(*zip((self.batch, "yindex", "xindex"), self.product.result_strides))
             self._store_sums(out.name, f"{text} + {out.layout.offset}" if out.layout.offset else text)
         for store in self.values.stores:
             self.store(store)
@@ -135,7 +143,7 @@ class _Tile(Kernel):
         names = ("batch", "yindex", "xindex")[-len(layout.size) :] if layout.size else ()
         terms = [(n, s) for n, size, s in zip(names, layout.size, layout.stride) if size != 1 and s != 0]
         axes = frozenset(n[0] for n, _ in terms if n != "batch")
-        text = _terms(*[(self.batch if n == "batch" else n, s) for n, s in terms], (str(layout.offset), 1))
+        text = terms_of(*[(self.batch if n == "batch" else n, s) for n, s in terms], (str(layout.offset), 1))
         mask = self.mask(axes)
         load = f"tl.load({self.pointer_to(buffer.name)} + ({text}){', ' + mask if mask else ''})"
         return self.emit("f", axes, f"{load}.to(tl.float32)").text
@@ -154,7 +162,7 @@ class _Tile(Kernel):
         return super()._load(value)
 
 
-class _ProductKernel(_Tile):
+class ProductKernel(_Tile):
     """Computes tiles of the product; partial sums into scratch memory if there is any."""
 
     def __init__(
@@ -177,7 +185,7 @@ class _ProductKernel(_Tile):
         begin = f"part * {span} + " if chosen.split > 1 else ""
         whole = self.sizes.depth % chosen.depth == 0 and span * chosen.split == self.sizes.depth
         if chosen.kind == "dot":
-            self._dot(begin, span, whole)
+            self.dot(begin, span, whole)
         else:
             self._vector(begin, span, whole)
         if self.scratch is None:
@@ -195,7 +203,7 @@ class _ProductKernel(_Tile):
         terms = [(rows, layout.stride[-2]), (columns, layout.stride[-1])]
         if len(layout.size) == 3:
             terms.insert(0, (self.batch, layout.stride[0]))
-        return f"{self.pointer_to(buffer.name)} + ({_terms(*terms, (str(layout.offset), 1))})"
+        return f"{self.pointer_to(buffer.name)} + ({terms_of(*terms, (str(layout.offset), 1))})"
 
     def _strides(self) -> tuple[int, int]:
         """The strides of both factors along the summed dimension."""
@@ -203,11 +211,15 @@ class _ProductKernel(_Tile):
         return left.stride[-1], right.stride[-2]
 
     @staticmethod
-    def _load_block(pointers: str, masks: Sequence[str]) -> str:
+    def load_block(pointers: str, masks: Sequence[str]) -> str:
+        """The text of a load of a block of a factor, of zeros where a mask is false."""
         mask = " & ".join(masks)
         return f"tl.load({pointers}, mask={mask}, other=0.0)" if mask else f"tl.load({pointers})"
 
-    def _dot(self, begin: str, span: int, whole: bool) -> None:
+    def dot(self, begin: str, span: int, whole: bool) -> None:
+        """Writes the loop that sums up products of blocks, `sums`, with tensor cores. `begin`: the text of the place
+        where the program's part of the sum begins, if not at 0, and ` + `; `span`: its length. `whole`: it consists of
+        whole blocks."""
         along = ["depth = " + begin + "tl.arange(0, KBLOCK)"]
         left = self._factor(0, "yindex", "depth[None, :]")
         right = None if self.product.prologue else self._factor(1, "depth[:, None]", "xindex")
@@ -218,10 +230,10 @@ class _ProductKernel(_Tile):
         self.lines += [
             *along, f"left = {left}", *self._pointers(right), "sums = tl.zeros([YBLOCK, XBLOCK], tl.float32)",
             f"for step in range(0, {span}, KBLOCK):",
-            f"    a = {self._load_block('left', left_masks)}",
+            f"    a = {self.load_block('left', left_masks)}",
             *self._right_block(begin, whole, False, right_masks),
             '    sums = tl.dot(a, b, sums, input_precision="ieee")',  # torch's setting may change after compilation
-            f"    left += {_terms(('KBLOCK', steps[0]))}", *self._advance(steps[1]),
+            f"    left += {terms_of(('KBLOCK', steps[0]))}", *self._advance(steps[1]),
         ]  # fmt: skip
 
     @staticmethod
@@ -229,12 +241,12 @@ class _ProductKernel(_Tile):
         return [] if right is None else [f"right = {right}"]
 
     def _advance(self, step: int) -> list[str]:
-        return [] if self.product.prologue else [f"    right += {_terms(('KBLOCK', step))}"]
+        return [] if self.product.prologue else [f"    right += {terms_of(('KBLOCK', step))}"]
 
     def _right_block(self, begin: str, whole: bool, down: bool, masks: Sequence[str]) -> list[str]:
         """The lines of the loop that load or compute a block of the second factor."""
         if self.product.prologue is None:
-            return [f"    b = {self._load_block('right', masks)}"]
+            return [f"    b = {self.load_block('right', masks)}"]
         return _Prologue(self, self.product.prologue, down).block(begin, whole)
 
     def _vector(self, begin: str, span: int, whole: bool) -> None:
@@ -252,10 +264,10 @@ class _ProductKernel(_Tile):
             f"depth = {begin}tl.arange(0, KBLOCK)", "row = ytile", "column = xtile * XBLOCK + tl.arange(0, XBLOCK)",
             f"left = {left}", *self._pointers(right), f"parts = tl.zeros({shape}, tl.float32)",
             f"for step in range(0, {span}, KBLOCK):",
-            f"    a = {self._load_block('left', over)}",
+            f"    a = {self.load_block('left', over)}",
             *self._right_block(begin, whole, down, masks),
             "    parts += a.to(tl.float32) * b.to(tl.float32)",
-            f"    left += {_terms(('KBLOCK', steps[0]))}", *self._advance(steps[1]),
+            f"    left += {terms_of(('KBLOCK', steps[0]))}", *self._advance(steps[1]),
             f"sums = tl.sum(parts, {axis}){kept}",
         ]  # fmt: skip
 
@@ -263,7 +275,7 @@ class _ProductKernel(_Tile):
 class _Prologue(Kernel):
     """Computes blocks of the second factor within the loop of a product's kernel, whose arguments it shares."""
 
-    def __init__(self, kernel: _ProductKernel, prologue: Prologue, down: bool) -> None:
+    def __init__(self, kernel: ProductKernel, prologue: Prologue, down: bool) -> None:
         names = {name: variable(f"p{name}") for name, _ in prologue.group.outer_vars()}
         depth = Axis("k", tuple((f"p{name}", size) for name, size in prologue.depth))
         columns = Axis("w", tuple((f"p{name}", size) for name, size in prologue.columns))

@@ -26,7 +26,7 @@ def configs(product: Product, gpu: Gpu) -> list[ProductConfig]:
     """The configurations to measure, at most MOST_CONFIGS."""
     sizes, itemsize = product.sizes, product.result.dtype.itemsize
     found: list[ProductConfig] = []
-    if sizes.rows == 1:
+    if sizes.rows == 1 and product.convolution is None:
         found += _vectors(product, gpu)
     if sizes.depth >= LEAST_DOT:
         flat = sizes.rows <= FEW_ROWS

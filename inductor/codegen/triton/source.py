@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from ...schedule.flex_attention import FlexGroup
 from ...schedule.node import Group
 from ...schedule.product import Product
+from ...schedule.row_attention import RowAttention
 from ..cpp.source import Source, user_lines
 from ..emitter import HostNumber
 from ..origins import operators
@@ -21,6 +22,7 @@ from .horizontal import combined
 from .kernel import Draft, Launch, Scratch, TritonKernel, drafts
 from .ops import imports
 from .product import product_drafts
+from .row_attention import row_attention_drafts
 
 _DIGITS = 8
 
@@ -53,6 +55,8 @@ class TritonSource:
         """The launches of a group; `unaligned` as in `drafts`. Unsupported for an op or dtype that Triton lacks."""
         if isinstance(group, Product):
             made, scratch = product_drafts(group, dtypes, unaligned)
+        elif isinstance(group, RowAttention):
+            made, scratch = row_attention_drafts(group, dtypes, self.gpu, unaligned)
         elif isinstance(group, FlexGroup):
             made, scratch = flex_drafts(group, dtypes, self.gpu, unaligned), []
         else:

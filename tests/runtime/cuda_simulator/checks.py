@@ -38,7 +38,7 @@ FLAT = ("float32", (N,), (1,))
 class Record(ctypes.Structure):
     _fields_ = [("kernel", ctypes.c_char_p), ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3),
                 ("shared", ctypes.c_uint32), ("stream", ctypes.c_void_p), ("context", ctypes.c_void_p),
-                ("scratch", ctypes.c_void_p * 2)]
+                ("scratch", ctypes.c_void_p * 2), ("early", ctypes.c_int32)]
 
 
 def last():
@@ -206,6 +206,16 @@ def test_much_shared_memory_is_asked_for():
     assert ctypes.c_int32.in_dll(sim, "sim_set_attribute").value == 100 << 10  # not lowered
     with pytest.raises(RuntimeError, match="add_one with 1048576 bytes of shared memory"):
         add_one_plan(kernels=(CudaKernel(b"code", "add_one", 8, 1 << 20), *KERNELS[1:]))
+
+
+def test_a_kernel_that_waits_itself_may_start_early():
+    x = torch.randn(N)
+    add_one_plan()(x)
+    assert not last().early
+    kernel = CudaKernel(b"code", "add_one", 8, 256, waits=True)
+    (got,) = add_one_plan(kernels=(kernel, *KERNELS[1:]))(x)
+    torch.testing.assert_close(got, x + 1)
+    assert (last().early, last().shared, list(last().block)) == (1, 256, [256, 1, 1])
 
 
 def test_a_plan_that_cannot_be_built():

@@ -10,6 +10,7 @@ typedef struct record {
     uint32_t grid[3], block[3], shared;
     void *stream, *context;
     void *scratch[2];
+    int32_t early;
 } record;
 
 record sim_last;
@@ -175,11 +176,34 @@ cuLaunchKernel(void *function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t b
         || shared > (uint32_t)(sim_set_attribute > 49152 ? sim_set_attribute : 49152)) {
         return INVALID_VALUE;
     }
-    sim_last = (record){kernel->name, {gx, gy, gz}, {bx, by, bz}, shared, stream, current, {NULL, NULL}};
+    sim_last = (record){kernel->name, {gx, gy, gz}, {bx, by, bz}, shared, stream, current, {NULL, NULL}, 0};
     for (int i = 0; i < 2; i++) {
         sim_last.scratch[i] = *(void **)params[kernel->n_params + i];
     }
     sim_launches++;
     kernel->run(params);
     return 0;
+}
+
+typedef struct attribute {
+    int32_t id, padding, value[16];
+} attribute;
+
+typedef struct config {
+    uint32_t grid[3], block[3], shared;
+    void *stream;
+    attribute *attributes;
+    uint32_t n_attributes;
+} config;
+
+API
+cuLaunchKernelEx(const config *c, void *function, void **params, void **extra)
+{
+    if (sizeof(attribute) != 72 || c->n_attributes != 1 || c->attributes[0].id != 6) {
+        return INVALID_VALUE;
+    }
+    int32_t status = cuLaunchKernel(function, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1],
+                                    c->block[2], c->shared, c->stream, params, extra);
+    sim_last.early = c->attributes[0].value[0];
+    return status;
 }
