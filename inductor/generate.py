@@ -154,7 +154,7 @@ def generate_aten(
     `uncounted`: as in PlanSpec."""
     show("ir", lambda: aten.print_readable(print_output=False))
     with report.phase("lower"):
-        graph = lower_graph(aten, shared, uncounted, row_products=not options.max_autotune)  # tuning measures others
+        graph = lower_graph(aten, shared, uncounted, row_products=True)
     show("ir", print_graph, graph)
     with report.phase("schedule"):
         groups = with_row_attention(with_flex_attention(schedule(graph)))

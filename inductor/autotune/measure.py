@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..overlap import extent
 from ..runtime import triton_build
 from ..runtime.cuda import loadable
 from ..runtime.plan import make_plan
+from ..runtime.plan_spec import PlanSpec
 from ..schedule.node import Group
 from ..schedule.product import Product, ProductConfig, buffers_of
 from .progress import progress
@@ -79,22 +81,27 @@ class Bench:
         made = [codegen(p.steps(config), p.subgraph()) for p, config in variants]
         sources = [source for source, _ in made if isinstance(source, TritonSource)]
         kernels = {k.name: k for source in sources for k in source.kernels}
-        with progress("compile templates", len(kernels)) as advance:
-            built = dict(zip(kernels, triton_build.try_all(list(kernels.values()), self.arch, advance), strict=True))
-        plans: list[Callable[..., Any] | None] = []
-        for source, spec in made:
-            found = [built[name] for name in source.names]
-            usable = [c for c in found if c is not None and c.shared <= self.gpu.shared_bytes]
-            loaded = [loadable(c) for c in usable]
-            plans.append(make_plan(spec, loaded, form="list") if len(usable) == len(found) else None)
         results: list[tuple[float, list[float | None]] | None] = []
-        with progress("measure matrix products", len(problems)) as advance, torch.cuda.device(self.device):
-            for problem in problems:
-                count = 1 + len(problem.configs)
-                own, plans = plans[:count], plans[count:]
-                results.append(self._times(problem, own[0], own[1:]))
+        with (
+            progress("compile and measure templates", len(kernels) + len(problems)) as advance,
+            torch.cuda.device(self.device),
+        ):
+            futures = triton_build.try_all(list(kernels.values()), self.arch, advance)
+            built = dict(zip(kernels, futures, strict=True))
+            for problem in problems:  # each while the kernels of those behind it are compiled
+                own, made = made[: 1 + len(problem.configs)], made[1 + len(problem.configs) :]
+                aten, *plans = [self._plan(source, spec, built) for source, spec in own]
+                results.append(self._times(problem, aten, plans))
                 advance()
         return results
+
+    def _plan(
+        self, source: Any, spec: PlanSpec, built: Mapping[str, Future[triton_build.Cubin | None]]
+    ) -> Callable[..., Any] | None:
+        """What runs a plan, once its kernels are built; None if one of them cannot be."""
+        found = [built[name].result() for name in source.names]
+        usable = [loadable(c) for c in found if c is not None and c.shared <= self.gpu.shared_bytes]
+        return make_plan(spec, usable, form="list") if len(usable) == len(found) else None
 
     def _times(
         self, problem: Problem, aten: Callable[..., Any] | None, plans: Sequence[Callable[..., Any] | None]

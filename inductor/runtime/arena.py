@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-ALIGNMENT = 64
+ALIGNMENT = 128
 Name = TypeVar("Name", bound=Hashable)
 
 

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -59,6 +59,8 @@ class KernelSource(Protocol):
     def aligned(self) -> tuple[int, ...]: ...
     @property
     def sizes(self) -> tuple[str, ...]: ...
+    @property
+    def workspace(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,9 @@ def build_all(kernels: Sequence[KernelSource], arch: int, cache: Cache | None = 
 
 def try_all(
     kernels: Sequence[KernelSource], arch: int, advance: Callable[[], None], cache: Cache | None = None
-) -> list[Cubin | None]:
-    """Like `build_all`, but None for a kernel that cannot be compiled. `advance` is called after each kernel."""
+) -> list[Future[Cubin | None]]:
+    """Like `build_all`, but returns at once, with what will be the cubins; None for a kernel that cannot be compiled.
+    `advance` is called after each kernel, by any thread."""
 
     def one(kernel: KernelSource) -> Cubin | None:
         key = build_key(kernel, arch)
@@ -113,11 +116,11 @@ def try_all(
             store.put(key, data, _SUFFIX)
         return _unpack(data)
 
-    store, result = cache or shared_cache(), []
-    for cubin in _pool().map(one, kernels):
-        result.append(cubin)
-        advance()
-    return result
+    store = cache or shared_cache()
+    found = [_pool().submit(one, kernel) for kernel in kernels]
+    for future in found:
+        future.add_done_callback(lambda _: advance())
+    return found
 
 
 def build_key(kernel: KernelSource, arch: int) -> str:
@@ -153,8 +156,8 @@ def _make(kernel: KernelSource, arch: int) -> bytes:
         message = "\n".join(answer.splitlines()[-_MESSAGE_LINES:])
         raise BuildError(f"triton failed to compile {kernel.name}:\n{message}")
     data, about = answer
-    if about.pop("scratch"):
-        raise BuildError(f"the kernel {kernel.name} needs scratch memory of triton's own")
+    if about.pop("scratch") > kernel.workspace:
+        raise BuildError(f"the kernel {kernel.name} needs more memory of triton's own than {kernel.workspace} bytes")
     header = asdict(Cubin(b"", **about))
     header.pop("data")
     return json.dumps(header).encode() + b"\n" + data

@@ -65,13 +65,13 @@ def split_packed_adds(ptx: str) -> str:
 
 def waiting(ptx: str) -> str:
     """`ptx` for a GPU that can start a kernel before the one ahead of it in the stream has ended (compute capability 9
-    and later), with two instructions at the start of each kernel: wait until that one has ended and its writes are
-    visible, and let the kernel behind start as soon as there is room. The time of a launch then overlaps with the end
-    of the kernel before it. No kernel may read or write memory ahead of the wait."""
+    and later), with two instructions at the start of each kernel: let the kernel behind start as soon as there is room,
+    and wait until the one ahead has ended and its writes are visible. The time of a launch then overlaps with the end
+    of the kernel ahead. No kernel may read or write memory before it has waited."""
     target = re.search(r"\.target\s+sm_(\d+)", ptx)
     if target is None or int(target.group(1)) < EARLY_LAUNCH:
         return ptx
-    return ENTRY.sub(r"\g<0>\n\tgriddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;", ptx)
+    return ENTRY.sub(r"\g<0>\n\tgriddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;", ptx)
 
 
 def change_ptx_of_triton() -> None:

@@ -38,8 +38,8 @@ Variables = tuple[tuple[str, int], ...]
 class ProductConfig:
     """How a kernel computes a product.
 
-    kind: "dot", with tensor cores, a tile of rows by columns per program; "vector": one row per program, for products
-    that are bound by reading the second factor. `rows`, `columns`, `depth`: sizes of the blocks of the result and of
+    kind: "dot", with tensor cores, a tile of rows by columns per program; "descriptors": likewise, but the copy engine
+    brings the factors, and each of `programs` programs computes several tiles; "vector": one row per program, for products that are bound by reading the second factor. `rows`, `columns`, `depth`: sizes of the blocks of the result and of
     the steps along the summed dimension. `split`: into how many parts the sum is divided; a second kernel adds them.
     """
 
@@ -50,6 +50,7 @@ class ProductConfig:
     warps: int
     stages: int
     split: int = 1
+    programs: int = 0
 
 
 @dataclass(frozen=True)

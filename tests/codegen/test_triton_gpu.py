@@ -27,7 +27,7 @@ def test_a_device_that_is_there_is_asked(monkeypatch):
 
 def test_without_a_device_the_table_answers(monkeypatch):
     devices(monkeypatch)
-    assert gpu.gpu_of(torch.device("cuda:0")) == gpu.KNOWN[90] == gpu.Gpu(132, 227 << 10)
+    assert gpu.gpu_of(torch.device("cuda:0")) == gpu.KNOWN[90] == gpu.Gpu(132, 227 << 10, True)
 
 
 def test_more_multiprocessors_get_more_programs():

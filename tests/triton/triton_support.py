@@ -191,7 +191,7 @@ class Runner:
             self.memory[scratch.name] = torch.full((substitute_sizes(scratch.size, self.values),), 77, dtype=getattr(torch, scratch.dtype))
         for launch in made.launches:
             kernel = self.source.kernels[launch.kernel]
-            bufs = [self.memory[b] for b in launch.bufs]
+            bufs = [self.memory[b] for b in launch.bufs][: len(kernel.signature)]
             for buf, kind in zip(bufs, kernel.signature):
                 assert kind == POINTER[buf.dtype], (kind, buf.dtype)
             sizes = [self.values[name] for name in kernel.sizes]

@@ -38,7 +38,8 @@ class TritonKernel:
 
     The function takes `bufs` in order, of the types `signature` (pointers, and of HostNumbers numbers), then the 32-bit
     integers `sizes`, then the compile-time `constants` (sizes of the iteration space and of blocks) by name. `aligned`:
-    the arguments whose address must be a multiple of 16.
+    the arguments whose address must be a multiple of 16. `workspace`: if not 0, the last of `bufs` is not an argument
+    of the function but memory for Triton's own use, of so many bytes per program.
     """
 
     name: str
@@ -51,6 +52,7 @@ class TritonKernel:
     signature: tuple[str, ...]
     aligned: tuple[int, ...]
     sizes: tuple[str, ...] = ()
+    workspace: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class Draft:
-    """A kernel without a name; `lines` are the lines of its body. `used` is as in `ops.imports`."""
+    """A kernel without a name; `lines` are the lines of its body. `used` is as in `ops.imports`, `workspace` as in
+    TritonKernel."""
 
     kind: str
     lines: tuple[str, ...]
@@ -84,10 +87,11 @@ class Draft:
     aligned: tuple[int, ...]
     sizes: tuple[str, ...]
     used: frozenset[str]
+    workspace: int = 0
 
     def text(self, name: str) -> str:
         """The source of the function, named `name`."""
-        arguments = [f"b{i}" for i in range(len(self.bufs))] + list(self.sizes)
+        arguments = [f"b{i}" for i in range(len(self.signature))] + list(self.sizes)
         arguments += [f"{c}: tl.constexpr" for c in self.constants]
         lines = [f"    {line}\n" for line in self.lines]
         return f"@triton.jit\ndef {name}({', '.join(arguments)}):\n{''.join(lines)}"

@@ -33,6 +33,10 @@ def product_drafts(
 ) -> tuple[list[Draft], list[Scratch]]:
     """The kernels of a product in launch order, and the scratch memory that they share."""
     assert product.config is not None
+    if product.config.kind == "descriptors":
+        from .product_descriptors import descriptor_drafts  # imported here because it imports this module
+
+        return descriptor_drafts(product, dtypes, unaligned)
     if product.config.split == 1:
         return [_kernel(product, dtypes, None).draft(unaligned)], []
     sizes = product.sizes
@@ -170,7 +174,7 @@ class ProductKernel(_Tile):
     ) -> None:
         blocks = (("y", chosen.rows), ("x", chosen.columns))
         super().__init__(product, dtypes, Config(blocks, chosen.warps, stages=chosen.stages), scratch)
-        self.chosen = chosen
+        self.chosen, self.name = chosen, _name(product)
         self.constants |= {"KBLOCK": chosen.depth}
 
     def draft(self, unaligned: Collection[str]) -> Draft:
@@ -194,11 +198,15 @@ class ProductKernel(_Tile):
             self.sums = Piece("sums", "f", self.whole())
             size = self.sizes.batch * self.sizes.rows * self.sizes.columns
             self._store_sums(self.scratch.name, f"part * {size} + {self.places()}")
-        return self.finished(_name(self.product), self.programs * chosen.split, unaligned)
+        return self.finished(self.name, self.programs * chosen.split, unaligned)
+
+    def operand(self, position: int) -> Any:
+        """The operand that is the first (0) or the second factor (1)."""
+        return self.product.kernel.args[FACTORS[self.product.kernel.target] + position]
 
     def _factor(self, position: int, rows: str, columns: str) -> str:
         """The text of pointers to a block of a factor, at these indices of rows and columns."""
-        operand = self.product.kernel.args[FACTORS[self.product.kernel.target] + position]
+        operand = self.operand(position)
         buffer, layout = getattr(operand, "buffer", operand), operand.layout
         terms = [(rows, layout.stride[-2]), (columns, layout.stride[-1])]
         if len(layout.size) == 3:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from ...schedule.product import FEW_ROWS, Product, ProductConfig, Sizes
 from .gpu import Gpu
 from .heuristics import ceil_div, power
+from .product_descriptors import fits
 
 LEAST_DOT = 16  # the smallest block along any dimension that tensor cores take
 MAX_SPLIT = 16
@@ -16,10 +17,17 @@ TILES = (
     (64, 64, 64, 4, 4), (64, 64, 128, 4, 3), (64, 32, 64, 4, 5), (32, 64, 128, 4, 4), (32, 32, 128, 4, 4),
 )  # fmt: skip
 FLAT_TILES = ((16, 32, 128, 4, 4), (16, 64, 128, 4, 4), (16, 32, 256, 4, 3), (16, 128, 64, 4, 4))
+# (rows, columns, depth, warps, stages), with tensor descriptors. Warp specialization is not among them: Triton 3.6 fails
+# to compile some of these kernels for Hopper with it, and others read memory that is not theirs.
+DESCRIPTOR_TILES = (
+    (128, 256, 64, 8, 3), (256, 128, 64, 8, 3), (128, 128, 64, 8, 4), (128, 128, 64, 4, 4), (128, 64, 64, 4, 4),
+    (64, 128, 128, 4, 3),
+)
+LEAST_TILES = 16  # for fewer, the time in which a descriptor is made counts
 # (columns, depth, warps) of a block of the second factor, whose summed dimension is contiguous, or the other one
 DOWN_BLOCKS = ((1, 1024, 2), (2, 1024, 4), (4, 512, 4), (8, 256, 4), (16, 256, 8))
 ACROSS_BLOCKS = ((64, 32, 4), (128, 32, 4), (128, 64, 8), (256, 16, 4))
-MOST_CONFIGS = 12
+MOST_CONFIGS = 16
 
 
 def configs(product: Product, gpu: Gpu) -> list[ProductConfig]:
@@ -33,7 +41,20 @@ def configs(product: Product, gpu: Gpu) -> list[ProductConfig]:
         for rows, columns, depth, warps, stages in FLAT_TILES if flat else TILES:
             tile = ProductConfig("dot", rows, columns, min(depth * 2 // itemsize, _block(sizes.depth)), warps, stages)
             found += _splits(tile, sizes, gpu, itemsize)
+    if gpu.descriptors and fits(product):
+        found = [*_descriptors(sizes, gpu), *found]
     return list(dict.fromkeys(found))[:MOST_CONFIGS]
+
+
+def _descriptors(sizes: Sizes, gpu: Gpu) -> list[ProductConfig]:
+    """The configurations with tensor descriptors, for products of at least a few tiles."""
+    found = []
+    for rows, columns, depth, warps, stages in DESCRIPTOR_TILES:
+        tile = ProductConfig("descriptors", rows, columns, depth, warps, stages, 1, gpu.multiprocessors)
+        many = ceil_div(sizes.rows, rows) * ceil_div(sizes.columns, columns) >= LEAST_TILES
+        if many and sizes.depth >= depth and rows <= sizes.rows and columns <= sizes.columns:
+            found += [tile] if shared_bytes(tile, 2) <= gpu.shared_bytes else []
+    return found
 
 
 def _block(size: int) -> int:

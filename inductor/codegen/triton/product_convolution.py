@@ -77,7 +77,7 @@ class ConvolutionKernel(ProductKernel):
         channels = self.convolution.channels
         start = f"({begin}step)" if begin else "step"
         lines = [] if whole else [f"depth = {start} + tl.arange(0, KBLOCK)"]
-        lines += [f"tap = {start} // {channels}", f"first = {start} % {channels}"]
+        lines += [f"tap = {start} // {channels}", f"first = {start} - tap * {channels}"]  # known to be a multiple
         return [*lines, *self._distances("first")]
 
     def _several_taps(self, begin: str) -> list[str]:

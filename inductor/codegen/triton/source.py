@@ -86,7 +86,7 @@ class TritonSource:
             text = imports(draft.used) + "\n\n" + _comment(group) + draft.text(name)
             self.kernels.append(
                 TritonKernel(name, text, draft.bufs, draft.constants, draft.grid, draft.config.warps,
-                             draft.config.stages, draft.signature, draft.aligned, draft.sizes)
+                             draft.config.stages, draft.signature, draft.aligned, draft.sizes, draft.workspace)
             )  # fmt: skip
         return self._known[contents]
 

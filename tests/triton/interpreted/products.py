@@ -1,6 +1,7 @@
 """Kernels of matrix products with their epilogues: values under Triton's interpreter, for every kind of configuration."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from inductor.codegen import codegen
 from inductor.codegen.triton import TritonSource
 from inductor.codegen.triton.gpu import KNOWN
 from inductor.codegen.triton.product_configs import configs, shared_bytes
+from inductor.codegen.triton.product_descriptors import fits
 from inductor.dtypes import dtype_name
 from inductor.ir.buffer import ExternKernel
 from inductor.lower import lower_graph
@@ -271,7 +273,7 @@ def test_configurations_fit_the_device(gpu):
             graph, steps = _graph_of_fakes(lambda x, w: F.linear(x, w), args)
             (candidate,) = products(steps, graph)
             found = configs(candidate.product, gpu)
-            assert 3 <= len(found) <= 12
+            assert 3 <= len(found) <= 16
             for config in found:
                 assert config.kind == "vector" or shared_bytes(config, dtype.itemsize) <= gpu.shared_bytes
                 assert math.prod([config.rows, config.columns]) <= 128 * 256
@@ -309,3 +311,51 @@ def test_kernels_compile(arch):
             limits += [KNOWN[arch].shared_bytes] * len(source.kernels)
     for kernel, cubin, limit in zip(kernels, triton_build.build_all(kernels, arch), limits):
         assert cubin.hidden >= 0 and cubin.shared <= limit, kernel.name
+
+
+DESCRIPTORS = ProductConfig("descriptors", 16, 32, 16, 4, 2, programs=3)
+
+
+@pytest.mark.parametrize("turned", range(4))
+def test_factors_through_descriptors(turned):
+    """Blocks that the copy engine brings, by fewer programs than there are tiles, and tiles that are not full."""
+    a, b, r = torch.randn(40, 72), torch.randn(72, 80), torch.randn(40, 80)
+    a = a.t().contiguous().t() if turned & 1 else a
+    b = b.t().contiguous().t() if turned & 2 else b
+    for config in (DESCRIPTORS, replace(DESCRIPTORS, programs=1000)):
+        runner = check(lambda a, b, r: (a @ b).relu() + r, a.half(), b.half(), r.half(), config=config, fused=[True])
+        (launches,) = runner.launches.values()
+        assert len(launches.launches[0].bufs) == len(runner.source.kernels[0].signature) + 1 and len(launches.scratch) == 1
+
+
+def test_which_factors_descriptors_can_read():
+    def found(fn, *args):
+        graph, steps = _graph(fn, *args)
+        (candidate,) = products(steps, graph)
+        return fits(candidate.product)
+
+    x, w = half(64, 64), half(64, 64)
+    assert found(lambda x, w: x @ w, x, w) and found(lambda x, w: x.t() @ w[8:, :].t(), x, w)
+    assert not found(lambda x, w: x @ w, x.float(), w.float())
+    assert not found(lambda x, w: x[:, 4:] @ w[4:], x, w)  # an address that is not a multiple of 16
+    assert not found(lambda x, w: x @ w, half(64, 60), half(60, 64))  # a stride that is not
+    assert not found(lambda x, w: x[:, ::2] @ w[::2], x, w)
+    assert not found(lambda x, w: torch.bmm(x[None], w[None]), x, w)
+
+
+@pytest.mark.parametrize("arch", [90, 100])
+def test_kernels_with_descriptors_compile(arch):
+    with FakeTensorMode():
+        args = [torch.empty(s, dtype=torch.bfloat16) for s in ((4096, 1024), (2048, 1024), (4096, 2048))]
+    graph, steps = _graph_of_fakes(lambda x, w, r: F.gelu(F.linear(x, w)) + r, args)
+    (candidate,) = products(steps, graph)
+    dtypes = {b.name: dtype_name(b.dtype) for b in [*graph.inputs, *graph.buffers] if hasattr(b, "dtype")}
+    dtypes |= {o.name: dtype_name(o.dtype) for b in graph.buffers if isinstance(b, ExternKernel) for o in b.outputs}
+    chosen = [c for c in configs(candidate.product, KNOWN[arch]) if c.kind == "descriptors"]
+    assert len(chosen) >= 5
+    assert not any(c.kind == "descriptors" for c in configs(candidate.product, KNOWN[80]))
+    source = TritonSource(KNOWN[arch])
+    for config in chosen[::3]:
+        source.group(candidate.product.configured(config), dtypes)
+    for kernel, cubin in zip(source.kernels, triton_build.build_all(source.kernels, arch), strict=True):
+        assert cubin.shared <= KNOWN[arch].shared_bytes, kernel.name
