@@ -47,6 +47,8 @@ from .registry import Unlowered, find
 # Pointwise is.
 MANY_READS, MUCH_WORK = 4, 10
 MAX_READS, MAX_WORK = 16, 64
+# So is one of at least this cost that is used many times and by results of many times its size.
+DEAR, MANY_USES, EXPANDED = 6, 4, 4
 MAX_DEPTH = 60  # the longest chain of unrealized Pointwise values
 
 
@@ -186,7 +188,16 @@ class GraphLowering:
             uses = self.uses(self.node) if uses is None else uses
             if (value.reads >= MANY_READS or value.work >= MUCH_WORK) and uses > 1:
                 return value.realize(self)
+            if value.work >= DEAR and uses >= MANY_USES and self._is_expanded():
+                return value.realize(self)
         return value
+
+    def _is_expanded(self) -> bool:
+        """Whether each element of the current node's value is used for several elements of all results that use it, as
+        those of a table of angles are."""
+        users = [user.meta.get("val") for user in self.node.users]
+        own = hint(self.val.numel())
+        return all(isinstance(val, torch.Tensor) and hint(val.numel()) >= EXPANDED * own for val in users)
 
     def uses(self, node: fx.Node) -> int:
         """The number of nodes that use a result, directly or through views of it."""

@@ -16,6 +16,7 @@ from .bias import biases_apart
 from .convolution import without_bias
 from .depthwise import filters_by_tap
 from .devices import on_one_device
+from .duplicates import without_duplicates
 from .epilogue import activated_products
 from .layout import channels_last
 from .matmul import products_of_convolutions, products_of_gradients
@@ -33,6 +34,7 @@ def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = F
     """
     items_of_stacks(gm)
     on_one_device(gm)
+    without_duplicates(gm)
     biases_apart(gm)
     converted = channels_last(gm, shared, force)
     if converted:

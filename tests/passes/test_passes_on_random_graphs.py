@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import inductor.lower.convolution as loops
 from inductor.aot.decompositions import decompositions
@@ -23,6 +24,7 @@ from inductor.passes import depthwise, epilogue, run_joint_passes, run_passes
 from inductor.passes.bias import biases_apart
 from inductor.passes.convolution import without_bias
 from inductor.passes.depthwise import filters_by_tap
+from inductor.passes.duplicates import without_duplicates
 from inductor.passes.epilogue import activated_products
 from inductor.passes.layout import channels_last
 from inductor.passes.matmul import products_of_convolutions, products_of_gradients
@@ -202,3 +204,17 @@ def test_joint_pass(name: str) -> None:
         given = [x.detach() for x in (*inputs, *joint.attributes)]
         changed += compare(joint.graph, JOINT_PASSES[name], [*given, *tangents])
     assert changed >= 1
+
+
+def test_values_that_are_computed_again_are_found() -> None:
+    changed = 0
+    for seed in range(SEEDS):
+        program = Program(seed)
+
+        def twice(*inputs: torch.Tensor, program: Program = program) -> list[torch.Tensor]:
+            return [a + b for a, b in zip(program(*(x.tanh() for x in inputs)), program(*(x.tanh() for x in inputs)))]
+
+        with torch.no_grad():
+            gm = make_fx(twice)(*program.inputs)
+        changed += compare(gm, without_duplicates, program.inputs)
+    assert changed == SEEDS
