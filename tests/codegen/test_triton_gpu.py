@@ -35,3 +35,11 @@ def test_more_multiprocessors_get_more_programs():
     assert few > many
     row = heuristics.Shape(4, 1 << 20, "r", False, True, 1, True, False, False, 1)
     assert heuristics.reduction(row, 16).split < heuristics.reduction(row, 132).split
+
+
+def test_means_of_small_images_after_a_convolution_use_many_multiprocessors():
+    """A mean over 28x28 positions of each of 120 channels, whose elements are sums over a window of 5x5."""
+    config = heuristics.reduction(heuristics.Shape(120, 28 * 28, "x", False, True, 1, True, False, True, 25), 132)
+    assert -(-120 // config.block("x")) * config.split >= 32
+    light = heuristics.reduction(heuristics.Shape(120, 28 * 28, "x", False, True, 1, True, False, True, 1), 132)
+    assert light.split == 1 and light.block("r") > config.block("r")

@@ -13,7 +13,7 @@ PERSISTENT_ROW = 16384  # longest row that one program holds in registers
 PERSISTENT_COLUMN = 1024  # the same if memory is contiguous across the rows
 VARYING_ROW, VARYING_STEP = 1024, 4  # least length assumed for rows of symbolic length, and its growth factor
 MAX_TILE = 16384  # elements of a tile held in registers
-SPLIT_MIN_WORK = 1 << 18  # elements below which a second launch costs more than idle multiprocessors
+SPLIT_MIN_WORK = 1 << 18  # loads below which a second launch costs more than idle multiprocessors
 MAX_SPLIT = 512
 POINTWISE_BLOCK = 1024
 POINTWISE_EACH = 8  # elements per thread; so are the other *_EACH constants
@@ -27,6 +27,7 @@ LOOP_EACH, LOOP_EACH_SLOW = 8, 16
 BLOCK_ROW = 2048  # elements of a row that a looping program takes at once, twice as many with LOOP_EACH_SLOW
 BLOCK_COLUMNS = 64  # rows that it takes if memory is contiguous across them
 JOIN_FIRST = 1 << 20  # partial results that programs would read, from which a kernel that joins them first costs less
+MANY_LOADS, LIGHTER = 8, 4  # loads per element, as of a convolution, from which blocks are smaller by this factor
 SHARED_STEPS = 8  # blocks per row from which sharing the row is worth a second launch
 MAX_WARPS, MAX_WARPS_OF_LARGE_TILES = 16, 32
 SORT_TILE, SORT_LEAST, SORT_EACH = 4096, 1024, 8  # elements of a tile that is sorted, at most and at least
@@ -93,7 +94,7 @@ class Shape:
     accesses are contiguous in the other direction. `aligned`: rows begin at multiples of the elements that a thread
     loads at once. `phases`: passes over a row if it is not held in registers. `once`: the threads of a row exchange
     results only once, at the end. `slow`: the work per element is too much for unrolling the loop. `stores`: elements
-    are written. `tiles`: the number of full-size tensors that are read.
+    are written. `tiles`: the number of loads of each element: one of a full-size tensor, several of a convolution.
     """
 
     rows: int
@@ -115,15 +116,18 @@ def reduction(shape: Shape, sms: int) -> Config:
         if length <= PERSISTENT_ROW:
             return _persistent_rows(shape, sms)
         if shape.mixed:
-            return _split(rows, length, 16, 64, LOOP_EACH, sms)
+            return _split(shape, 16, 64, LOOP_EACH, sms)
         each = LOOP_EACH_SLOW if shape.slow and shape.aligned and not shape.stores else LOOP_EACH
-        return _split(rows, length, 1, BLOCK_ROW * each // LOOP_EACH, each, sms)
+        return _split(shape, 1, BLOCK_ROW * each // LOOP_EACH, each, sms)
     if length <= (PERSISTENT_COLUMN if shape.phases > 1 else 32):
         block = power(length)
         columns = min(power(rows), max(16, min(128, 4096 // block)))
         return Config((("x", columns), ("r", block)), _warps(columns * block, HELD_EACH), persistent=True)
     columns, each = min(BLOCK_COLUMNS, power(rows)), LOOP_EACH_SLOW if shape.slow else LOOP_EACH
-    return _split(rows, length, columns, min(power(length), BLOCK_ROW * each // LOOP_EACH // columns), each, sms)
+    block = BLOCK_ROW * each // LOOP_EACH // columns
+    if shape.tiles >= MANY_LOADS and ceil_div(rows, columns) < sms:
+        block //= LIGHTER
+    return _split(shape, columns, min(power(length), block), each, sms)
 
 
 def _persistent_rows(shape: Shape, sms: int) -> Config:
@@ -143,11 +147,12 @@ def _persistent_rows(shape: Shape, sms: int) -> Config:
     return Config((("x", several), ("r", block)), warps, persistent=True)
 
 
-def _split(rows: int, length: int, several: int, block: int, each: int, sms: int) -> Config:
+def _split(shape: Shape, several: int, block: int, each: int, sms: int) -> Config:
     """A loop over blocks of the row. If rows are few, enough programs share a row to fill the device."""
-    tiles, steps = ceil_div(rows, several), ceil_div(length, block)
+    tiles, steps = ceil_div(shape.rows, several), ceil_div(shape.length, block)
     split = 1
-    if rows * length >= SPLIT_MIN_WORK and tiles < 2 * sms and steps >= SHARED_STEPS:
+    loads = shape.rows * shape.length * (shape.tiles if shape.tiles >= MANY_LOADS else 1)
+    if loads >= SPLIT_MIN_WORK and tiles < 2 * sms and steps >= SHARED_STEPS:
         split = min(MAX_SPLIT, WAVES * sms // tiles, steps // 2)
     split = power(split + 1) // 2  # rounded down
     return Config((("x", several), ("r", block)), _warps(several * block, each), split=split)
