@@ -487,18 +487,17 @@ def hardtanh(graph: LoweringGraph, x: TensorValue, min_val: float = -1, max_val:
 @lowering("hardsigmoid")
 def hardsigmoid(graph: LoweringGraph, x: TensorValue) -> TensorValue:
     """relu6(x + 3) / 6."""
-    return _activation(graph, _hardsigmoid, x, 3)
+    return _activation(graph, lambda v, k: ops.div(_clipped_to_six(v, k), k.c(6.0)), x, 3)
 
 
-def _hardsigmoid(v: Any, k: _In) -> Any:
-    clipped = ops.minimum(ops.maximum(ops.add(v, k.c(3.0)), k.c(0.0)), k.c(6.0))
-    return ops.div(clipped, k.c(6.0))
+def _clipped_to_six(v: Any, k: _In) -> Any:
+    return ops.minimum(ops.maximum(ops.add(v, k.c(3.0)), k.c(0.0)), k.c(6.0))
 
 
 @lowering("hardswish")
 def hardswish(graph: LoweringGraph, x: TensorValue) -> TensorValue:
-    """x * hardsigmoid(x)."""
-    return _activation(graph, lambda v, k: ops.mul(v, _hardsigmoid(v, k)), x, 4)
+    """x * relu6(x + 3) / 6, in this order: the largest numbers overflow as in ATen's kernels."""
+    return _activation(graph, lambda v, k: ops.div(ops.mul(v, _clipped_to_six(v, k)), k.c(6.0)), x, 4)
 
 
 @lowering("leaky_relu")

@@ -102,10 +102,11 @@ class NdArrayVar(Var):
                         * (fake.element_size() if name == "nbytes" else 1))  # fmt: skip
         if name in ("T", "real", "imag"):
             return _node(tx, f"get_{name}", operator.attrgetter(name), [self], {})
-        if name in _TO_PYTHON and name in ("data", "ctypes", "flat"):
-            return self.unsupported(tx, f"attribute {name!r}")
-        if lookup(self.python_type(), name) is MISSING:
+        found = lookup(self.python_type(), name)
+        if found is MISSING:
             tx.raise_(AttributeError, f"'{_module_name(self.python_type())}' object has no attribute {name!r}")
+        if not callable(found):  # of the array's own memory, as `base`, `strides` and `flags`
+            return self.unsupported(tx, f"attribute {name!r}")
         return MethodVar(self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:

@@ -263,3 +263,18 @@ def test_where_functions_of_torch_differ_numpy_is_called(name: str) -> None:
         except (TypeError, ValueError) as error:
             found.append((type(error).__name__, str(error)))
     assert same(*found) and same(*arrays)
+
+
+ABOUT_MEMORY = {
+    "base": lambda a: (a.base is None, a.base is OWNER[0]),
+    "strides": lambda a: (a.strides, a.T.strides),
+    "flags": lambda a: (a.flags["OWNDATA"], a.flags.c_contiguous, a.flags.writeable),
+}
+OWNER = [A.copy()]
+
+
+@pytest.mark.parametrize("name", ABOUT_MEMORY)
+def test_attributes_of_the_memory_are_those_of_the_array(name: str) -> None:
+    program = ABOUT_MEMORY[name]
+    for array in (OWNER[0], OWNER[0][1:], np.asfortranarray(A)):
+        assert pyframe.compile(lambda a: (program(a), a + 1)[0], backend="eager")(array) == program(array)
