@@ -77,6 +77,7 @@ from .stdlib.locks import LOCKS, SharedLockVar
 from .stdlib.pure_functions import PATTERNS, wrap_decimal, wrap_pattern
 from .stdlib.random_generators import is_rng, wrap_rng
 from .torch_objects import (  # noqa: F401  registers the models of these modules
+    covariance,
     hook_handles,
     lazy_modules,
     nested_compile,

@@ -168,7 +168,7 @@ import zlib
 def f(x):
     return x + len(zlib.compress(b"text"))
 """),
-    ("Reentrant checkpoints without an argument that requires a gradient, or with containers of tensors; checkpoints with `debug` or a `context_fn` that does not only select what is saved", "unknown-c-function", """
+    ("Reentrant checkpoints without an argument that requires a gradient, or with containers of tensors; checkpoints with a `context_fn` that does more than select what is saved", "unknown-c-function", """
 from torch.utils.checkpoint import checkpoint
 def f(x):
     return checkpoint(torch.sin, x, use_reentrant=True)

@@ -7,6 +7,7 @@ differentiate, from `vjp` and `jvp` to `torch.autograd.grad`.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from ... import _C
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, SequenceVar, TupleVar
 from ..numbers.symint import is_number
+from ..objects.instances import InstanceVar
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar
@@ -149,9 +151,12 @@ def _checkpoint(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """Call the function directly: the compiler decides what is saved for the backward pass."""
     options = {name: kwargs.pop(name) for name in list(kwargs) if name in _CHECKPOINT_OPTIONS}
     reentrant = slots.constant_or(options.get("use_reentrant", ConstVar(None)), None)
-    selective = "context_fn" not in options or _is_selective(tx, options["context_fn"])
-    if not selective or "debug" in options:
-        tx.graph_break("unknown-c-function", "torch.utils.checkpoint with context_fn or debug")
+    special = [name for name in ("context_fn", "debug") if name in options]
+    # `debug` only adds to the message of an error in the recomputation, which does not take place
+    if special and (reentrant is not False or special != ["debug"] and not _is_selective(tx, options["context_fn"])):
+        tx.graph_break("unknown-c-function", f"torch.utils.checkpoint with this {' or '.join(special)}")
+    if len(special) == 2 and slots.constant_or(options["debug"], True):
+        tx.graph_break("unknown-c-function", "torch.utils.checkpoint with context_fn and debug")
     if reentrant is False or not torch.is_grad_enabled():
         return tx.call(args[0], args[1:], kwargs)
     return _reentrant(tx, args[0], args[1:], kwargs, known=reentrant is True)
@@ -183,12 +188,15 @@ _context_fns: list[Var] = []  # the context_fn that is being called; one thread 
 
 
 def _is_selective(tx: Tracer, context_fn: Var) -> bool:
-    """Whether `context_fn` only selects what eager saves for the backward pass, which changes no result."""
+    """Whether `context_fn` changes no result: its contexts only select what eager saves for the backward pass, or do
+    nothing."""
     _context_fns.append(context_fn)
     try:
         contexts = tx.call(context_fn, [], {})
     finally:
         _context_fns.pop()
+    if isinstance(contexts, TupleVar) and len(contexts.items) == 2:
+        return all(isinstance(each, InstanceVar) and each.cls is contextlib.nullcontext for each in contexts.items)
     return isinstance(contexts, OpaqueVar) and contexts.value is _SELECTIVE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import warnings
@@ -567,6 +568,7 @@ def _policy(ctx, op, *args, **kwargs):
     [
         functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default]),
         lambda: create_selective_checkpoint_contexts(_policy),
+        lambda: (contextlib.nullcontext(), contextlib.nullcontext()),
     ],
 )
 def test_selective_checkpoint(context_fn, backend):
@@ -578,6 +580,25 @@ def test_selective_checkpoint(context_fn, backend):
     x = torch.randn(3, 4, requires_grad=True)
     found = torch.autograd.grad(pyframe.compile(loss, fullgraph=True, backend=backend)(x), (x, w))
     torch.testing.assert_close(found, torch.autograd.grad(loss(x), (x, w)))
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_checkpoint_with_debug(debug):
+    def loss(x):
+        return checkpoint(lambda y: y.sigmoid().sin(), x, use_reentrant=False, debug=debug).sum()
+
+    x = torch.randn(3, 4, requires_grad=True)
+    found = torch.autograd.grad(pyframe.compile(loss, fullgraph=True, backend="eager")(x), x)
+    torch.testing.assert_close(found, torch.autograd.grad(loss(x), x))
+
+
+@pytest.mark.parametrize("options", [{"debug": True}, {"context_fn": lambda: None}], ids=lambda options: list(options)[0])
+def test_options_that_a_reentrant_checkpoint_refuses(options):
+    def run(x):
+        return checkpoint(torch.sin, x, use_reentrant=True, **options)
+
+    with pytest.raises(ValueError, match="debug"):
+        pyframe.compile(run, backend="eager")(torch.ones(3, requires_grad=True))
 
 
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
