@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .. import config
 from ..core.expr import Number, Tree, sources
+from ..core.files import skipped_file
 from ..core.guard import Guard
 from ..core.source import Source, UnbackedSource
 from ..errors import Restart, UserError
@@ -44,6 +45,7 @@ class GraphNumbers:
         self._nodes: dict[tuple[fx.Graph, Tree], fx.Node] = {}
         self.values: dict[Source, Any] = {}
         self.promised: set[Source] = set()
+        self.made_in_loop = False  # unbacked numbers were created in a function that is called in a loop
 
     # ---- nodes ----
     def node(self, tree: Tree) -> Any:
@@ -167,14 +169,22 @@ class GraphNumbers:
         return config.capture_dynamic_output_shape_ops and self._makes()
 
     def _makes(self) -> bool:
-        """False in a loop, where a break makes the body a graph of its own that serves all iterations, and in functions
-        that torch.func transforms."""
+        """False in functions that torch.func transforms, and in a loop, where a break makes the body a graph of its own
+        that serves all iterations. In a function that is called in a loop, such as a layer of a model, only once a
+        break in the loop is known to be needed anyway."""
         tx = self._tx
         if self._history.concrete or self._stack.in_transform:
             return False
-        return tx.options.fullgraph or self._stack.is_nested or not any(
-            frame.at in members for frame in tx.frames for members in loops_of(frame.code).values()
-        )
+        if tx.options.fullgraph or self._stack.is_nested:
+            return True
+        own = True  # whether the frame is the user's innermost one, or one of a library below it
+        for frame in reversed(tx.frames):
+            in_loop = any(frame.at in members for members in loops_of(frame.code).values())
+            if in_loop and (own or not self._history.makes_in_loops):
+                return False
+            self.made_in_loop = self.made_in_loop or in_loop
+            own = own and skipped_file(frame.code.co_filename)
+        return True
 
     def unbacked_argument(self) -> Var:
         """An unbacked int that is an argument of the nested graph."""

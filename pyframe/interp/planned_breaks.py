@@ -116,6 +116,10 @@ class BreakPlanner:
             return Unsupported(describe(brk.kind, brk.detail, brk.stack))
         if any(mentions_watchers(frame.code) for frame in trace.frames):
             return SkipFrame(f"a graph break where a debugger, profiler or trace function may be started ({brk})")
+        history = trace.graph.history
+        if trace.graph.numbers.made_in_loop and history.makes_in_loops and any(map(_in_loop, trace.frames)):
+            history.makes_in_loops = False
+            return Restart()
         planned = PlannedBreak(brk.kind, brk.detail, brk.stack)
         if trace.real_step() != trace.steps:
             return self.plan(trace.real_step(), planned)
@@ -166,3 +170,7 @@ class BreakPlanner:
         if instrs[at].op == "GET_ITER" and instrs[at + 1].op == "FOR_ITER" and at + 1 in self.loops:
             return at + 1
         return None
+
+
+def _in_loop(frame: Frame) -> bool:
+    return any(frame.at in members for members in loops_of(frame.code).values())

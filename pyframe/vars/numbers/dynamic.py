@@ -55,7 +55,8 @@ class Mark:
 @dataclass(slots=True)
 class CaptureHistory:
     """Sizes and numbers seen by the captures of one code object, by source, and which of them varied.  `concrete`: the
-    current capture uses no symbols.  `predicts_draws`: guards may predict the results of random draws.  `begun`: it
+    current capture uses no symbols.  `makes_in_loops`: functions that are called in a loop may read numbers and sizes
+    from tensors as unbacked symbols.  `predicts_draws`: guards may predict the results of random draws.  `begun`: it
     holds what a first call had, which the stance made run without a capture that stays.  `checks_branches`: a branch on
     data may become a check of the graph, see `interp.asserts`."""
 
@@ -63,6 +64,7 @@ class CaptureHistory:
     sizes: dict[Source, tuple[int, ...]] = field(default_factory=dict)
     varied: set[tuple[Source, int | None]] = field(default_factory=set)
     concrete: bool = False
+    makes_in_loops: bool = True
     predicts_draws: bool = True
     begun: bool = False
     checks_branches: bool = True

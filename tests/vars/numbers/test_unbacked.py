@@ -9,7 +9,7 @@ from util import alike
 
 import pyframe
 from pyframe.metrics import counters
-from pyframe.testing import EagerAndRecordGraphs
+from pyframe.testing import CompileCounter, EagerAndRecordGraphs
 
 BACKENDS = ["eager", "aot_eager", "inductor"]
 X = torch.arange(6.0)
@@ -328,3 +328,49 @@ def test_a_marked_dimension_is_unbacked():
         pyframe.mark_unbacked(x, 0)
         torch.testing.assert_close(fast(x), x[x > 0] * n)
     assert counters["graphs"] == 1
+
+
+def _kept(x):
+    """The positive elements, of which the data decide how many there are."""
+    return x[x > 0]
+
+
+def _first(x):
+    return x[: x.sum().int().item() % 3 + 1]
+
+
+@pytest.mark.parametrize("layer", [_kept, _first])
+def test_functions_called_in_a_loop_make_numbers(layer):
+    """Layers of a model, for example."""
+
+    def program(x, layers):
+        total = 0.0
+        for scale, each in layers:
+            total = total + each(x * scale).sin().sum()
+        return total
+
+    layers = [(1.0, layer), (-2.0, layer), (0.5, layer)]
+    counter = CompileCounter()
+    compiled = pyframe.compile(program, backend=counter)
+    for x in (torch.tensor([1.0, -2.0, 3.0, 4.0]), torch.tensor([-1.0, 2.0, -3.0, 5.0])):
+        torch.testing.assert_close(compiled(x, layers), program(x, layers))
+    assert counter.frame_count == 1
+
+
+def test_functions_called_in_a_loop_that_breaks():
+    """The body of the loop becomes a function, in which they are read eagerly."""
+
+    def program(x, count):
+        total = 0.0
+        for k in range(count):
+            part = _first(x + k)
+            print(end="")
+            total = total + part.sum() * _kept(x - k).sum()
+        return total
+
+    counter = CompileCounter()
+    compiled = pyframe.compile(program, backend=counter)
+    x = torch.tensor([1.0, -2.0, 3.0, 4.0])
+    for count in (3, 4, 9, 2):
+        torch.testing.assert_close(compiled(x, count), program(x, count))
+    assert counter.frame_count <= 12
