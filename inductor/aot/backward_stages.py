@@ -111,7 +111,8 @@ class _Splitter:
 
     def _assign(self) -> None:
         """Find the stage of each node: the first one whose gradients depend on it. Random numbers are drawn in the
-        order of the graph. Checks that only raise belong to the first stage after which their arguments exist."""
+        order of the graph. Checks that only raise, and collectives whose results are not used, belong to the first stage
+        in which their arguments exist."""
         draws: list[fx.Node] = [x for x in self.backward.graph.nodes if is_random(x.target)]
         order = {node: k for k, node in enumerate(self.backward.graph.nodes)}
         for stage in range(len(self.groups)):
@@ -125,8 +126,11 @@ class _Splitter:
                     self.stage_of.setdefault(node, stage)  # an operator's results are taken apart where it runs
         for node in self.backward.graph.nodes:
             if node.op == "call_function" and node not in self.stage_of and node.is_impure():
-                sources = [self.stage_of.get(x, 0) for x in node.all_input_nodes]
-                self.stage_of[node] = max(sources, default=0)
+                found = ancestors([node])
+                stage = max((self.stage_of[x] for x in found if x in self.stage_of), default=0)
+                for x in self.backward.graph.nodes:
+                    if x in found:
+                        self.stage_of.setdefault(x, stage)
 
     def _again(self, x: fx.Node, stage: int) -> bool:
         """Whether a value is computed again in a later stage instead of being passed on: a view, or a constant."""

@@ -128,7 +128,8 @@ class _Plan:
         self.escaping: set[Node] = set()  # nodes whose memory the caller gets
         self.returned, self.written, gradients, _ = joint_results(self.graph)
         self.gradients = [x for x in gradients if x is not None]
-        needed = ancestors(self.gradients)
+        ends = [*self.gradients, *(x for x in self.graph.nodes if communicates(x) and x.meta.get("backward"))]
+        needed = ancestors(ends)
         self.root = roots(self.graph)
         users = {x: [u for u in x.users if u in needed and _reads_saved(u)] for x in self.graph.nodes}
         self.seen = {self.root[x] for x in self.graph.nodes if not x.meta.get("backward") and users[x]}
@@ -138,7 +139,7 @@ class _Plan:
                 self._anchor(k, node)
         self._copy_small_inputs(needed)
         self.root = roots(self.graph)
-        self.needed = ancestors(self.gradients)
+        self.needed = ancestors(ends)
         self.late = _descendants(self.graph, self.placeholders[len(self.inputs) :])
 
     def _anchor(self, k: int, node: Node) -> None:
@@ -327,8 +328,9 @@ def _bytes(x: Node) -> int:
 
 def _forward(joint: JointGraph, plan: _Plan, kept: list[Node]) -> torch.fx.GraphModule:
     written = [(plan.inputs[i], x) for i, x in zip(joint.writes, plan.written) if x is not plan.inputs[i]]
-    draws = [x for x in plan.graph.nodes if (is_random(x.target) or _only_raises(x)) and x not in plan.late]
-    wanted = ancestors([*plan.returned, *(x for _, x in written), *kept, *draws])
+    effects = [x for x in plan.graph.nodes if (is_random(x.target) or _only_raises(x)) and x not in plan.late]
+    effects += [x for x in plan.graph.nodes if communicates(x) and not x.meta.get("backward")]
+    wanted = ancestors([*plan.returned, *(x for _, x in written), *kept, *effects])
     graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
     for node in plan.graph.nodes:
@@ -358,6 +360,12 @@ def _backward(joint: JointGraph, plan: _Plan, saved: list[Node], tangents: list[
         gradients.append(copies[x] if x in plan.late else call(graph, aten.clone.default, copies[x]))
     graph.output(gradients)
     return torch.fx.GraphModule(joint.graph, graph)
+
+
+def communicates(node: Node) -> bool:
+    """Whether a node is a collective, or waits for one. It runs even if nothing uses its result, because other
+    processes take part in it."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "_c10d_functional"
 
 
 def _only_raises(node: Node) -> bool:

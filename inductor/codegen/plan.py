@@ -33,8 +33,9 @@ from ..runtime.plan_spec import (
     Slot,
     Step,
 )
+from ..schedule.collectives import in_flight
 from ..schedule.node import Group
-from ..schedule.scheduler import extern_reads, output_names
+from ..schedule.scheduler import accesses, extern_reads, output_names
 from .cpp.source import Source
 from .emitter import HostNumber
 from .origins import numbers_by_place, origin_of
@@ -142,6 +143,8 @@ class _Planner:
     ) -> None:
         self.captured = numbers_by_place(captured) if captured is not None else {}
         self.groups, self.graph, self.device, self.source = groups, graph, device, source
+        # by id of the call that waits for a collective: what that reads until then
+        self.held = {id(groups[place]): names for place, names in in_flight(groups, accesses).items()}
         self.apart = training and device.type != "cpu"
         self.layouts: dict[str, Layout] = {}
         self.numbers: dict[str, int] = {}
@@ -280,7 +283,7 @@ class _Planner:
 
     def _extern_call(self, what: ExternKernel) -> _Call:
         outs = [o.name for o in what.outputs if o is not None]
-        call = _Call(what, [*extern_reads(what), *outs])
+        call = _Call(what, [*extern_reads(what), *outs, *sorted(self.held.get(id(what), ()))])
         if str(what.target) in INTO_MEMORY and any(map(self._on_host, outs)):
             raise Unsupported(f"{what.target} on the CPU in a graph on a GPU")
         if str(what.target) in INTO_MEMORY and all(self._dense(o) for o in outs):

@@ -16,11 +16,13 @@ from ..ir.buffer import Buffer, ComputedBuffer, ExternKernel, View
 from ..ir.nodes import BufferView, GraphIR
 from ..ir.size import hint
 from . import score
+from .collectives import is_start, overlapped
 from .dependencies import Dependencies
 from .fuse import Fuse, fuse
 from .node import Group, Node
 
 GENERATOR = "%generator"  # pseudo-buffer for the state of the random number generator
+COLLECTIVES = "%collectives"  # pseudo-buffer for the order in which collectives start
 
 MAX_CANDIDATES = 64  # how many earlier readers of a buffer, nearest first, are considered for fusion with a new reader
 
@@ -46,7 +48,14 @@ def schedule(graph: GraphIR) -> list[Group | ExternKernel]:
     ordered = scheduler.ordered()
     _mark_stored(ordered, output_names(graph))
     _mark_by_value(ordered, graph)
-    return [u.what for u in ordered]
+    return overlapped([u.what for u in ordered], accesses)
+
+
+def accesses(item: Group | ExternKernel) -> tuple[set[str], set[str]]:
+    """The names of the buffers that a group or an extern kernel reads and writes."""
+    if isinstance(item, ExternKernel):
+        return _names(item, None)
+    return item.read_names(), item.written_names()
 
 
 def output_names(graph: GraphIR) -> set[str]:
@@ -66,6 +75,8 @@ def _names(buffer: ComputedBuffer | ExternKernel, group: Group | None) -> tuple[
             writes.add(buffer.mutates)
         if torch.Tag.nondeterministic_seeded in buffer.target.tags:
             writes.add(GENERATOR)  # random numbers are drawn in program order
+        if is_start(buffer):
+            writes.add(COLLECTIVES)
         return set(extern_reads(buffer)), writes
     assert group is not None
     return group.read_names(), group.written_names()

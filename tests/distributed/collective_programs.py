@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch.distributed._functional_collectives as funcol
 import torch.distributed.nn.functional as differentiable
 from distributed_models import WIDTH, mlp
 from ranks import Rank
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 import pyframe
 from pyframe.metrics import counters
@@ -271,3 +274,60 @@ def different_sizes(me: Rank) -> None:
     for n in range(2, 7):
         x = given(me, n if me.rank == 0 else 3, 4, seed=n)
         torch.testing.assert_close(fast(x), program(x))
+
+
+def result_used_on_one_rank(me: Rank) -> None:
+    """A collective whose result only rank 0 uses starts on all ranks, as in eager."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        total = funcol.all_reduce(x.sum(), "sum", dist.group.WORLD)
+        gathered = funcol.all_gather_tensor(x.sin(), 0, dist.group.WORLD)
+        return x + total + gathered.sum() if me.rank == 0 else x.cos()
+
+    same(me, program, given(me, 3, 4), fullgraph=True)
+    dist.barrier()
+
+
+def result_of_a_gradient_used_on_one_rank(me: Rank) -> None:
+    """The same in a graph with gradients."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        loss = x.square().mean()
+        mean = funcol.all_reduce(loss.detach(), "sum", dist.group.WORLD)
+        return loss, mean if me.rank == 0 else loss.detach()
+
+    fast = pyframe.compile(program)
+    for _ in range(2):
+        found = []
+        for fn in (program, fast):
+            x = given(me, 3, 4).requires_grad_()
+            loss, mean = fn(x)
+            loss.backward()
+            found.append((loss.detach(), torch.as_tensor(mean).clone(), x.grad))
+        torch.testing.assert_close(found[1], found[0])
+    dist.barrier()
+
+
+def one_rank_has_a_cache(me: Rank, folder: str) -> None:
+    """Rank 0 finds all graphs and kernels in its cache, while the others compile: DDP and collectives wait for them."""
+    os.environ["PYFRAME_CACHE_DIR"] = f"{folder}/{me.rank}"
+
+    def trained() -> list[torch.Tensor]:
+        pyframe.reset()
+        torch.manual_seed(3)
+        wrapped = DDP(pyframe.compile(mlp().to(me.device)), bucket_cap_mb=0.002)
+        total = pyframe.compile(lambda x: funcol.all_reduce(x * 2, "sum", dist.group.WORLD) + 1)
+        losses = []
+        for step in range(2):
+            wrapped.zero_grad()
+            loss = wrapped(given(me, 4, WIDTH, seed=step)).square().mean()
+            loss.backward()
+            losses.append(total(loss.detach()))
+        return [*losses, *(x.grad for x in wrapped.parameters())]
+
+    want = trained()
+    if me.rank != 0:
+        shutil.rmtree(os.environ["PYFRAME_CACHE_DIR"])
+    torch.testing.assert_close(trained(), want)
+    assert (counters["cache_misses"] == 0) == (me.rank == 0)
+    del os.environ["PYFRAME_CACHE_DIR"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from ranks import Ranks
@@ -12,6 +13,7 @@ PROGRAMS = [
     "functional_coalesced", "with_gradients", "differentiable_functions", "in_place", "in_place_on_an_argument",
     "asynchronous", "asynchronous_group", "point_to_point", "send_and_receive", "objects_and_barriers", "subgroups",
     "data_parallel_by_hand", "different_graphs", "different_sizes",
+    "result_used_on_one_rank", "result_of_a_gradient_used_on_one_rank",
 ]  # fmt: skip
 
 
@@ -25,3 +27,7 @@ def ranks() -> Iterator[Ranks]:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_program(ranks: Ranks, program: str) -> None:
     ranks.run("collective_programs", program)
+
+
+def test_one_rank_has_a_cache(ranks: Ranks, tmp_path: Path) -> None:
+    ranks.run("collective_programs", "one_rank_has_a_cache", str(tmp_path))
