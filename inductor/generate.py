@@ -107,7 +107,8 @@ def _stages(
     joint: JointGraph, halves: Halves, spec: TrainingSpec, buckets: BucketSizes | None
 ) -> tuple[Staging | None, list[fx.GraphModule]]:
     """The stages of the backward (see `backward_stages`) and their graphs; if it is not divided, None and its graph."""
-    one_device = len({layout.device for layout in spec.tangents}) == 1  # else autograd runs its nodes in several threads
+    # autograd runs nodes of several devices in several threads
+    one_device = len({layout.device for layout in spec.tangents}) == 1
     if buckets is not None and one_device and not spec.nested:
         bucketed = [joint.permanent[gradient.place] for gradient in spec.gradients]
         if (split := split_backward(halves.backward, bucketed, buckets)) is not None:

@@ -136,7 +136,7 @@ class FrameCompiler:
         self.recompiles = RecompilePolicy(self.owner, options, self.always)
         self.history: weakref.WeakKeyDictionary[types.CodeType, CaptureHistory] = weakref.WeakKeyDictionary()
         self.long = LongParts()
-        self.library_forwards: weakref.WeakSet[types.CodeType] = weakref.WeakSet()  # code of torch captured nevertheless
+        self.library_forwards: weakref.WeakSet[types.CodeType] = weakref.WeakSet()  # code of torch that is captured
         self.announced: set[tuple[str, str, int] | None] = set()
         self.backend_seconds = threading.local()  # `spent`: seconds in the backend during this thread's current capture
 

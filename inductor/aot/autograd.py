@@ -375,7 +375,7 @@ def _gradients_of(
             ctx.maybe_clear_saved_tensors()  # frees each saved tensor after its last use, unless the graph is retained
         try:
             whole = partial or in_stages and any(x is not None and _is_batched(x) for x in tangents)
-            computed = (exact or (gradients if whole else begin))(given, tangents)
+            computed: Any = (exact or (gradients if whole else begin))(given, tangents)
         except RuntimeError:
             if any(x is not None and _is_batched(x) for x in tangents):  # the compiled backward cannot take these
                 return rerun(ctx, tangents, check=False)

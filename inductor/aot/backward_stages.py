@@ -61,7 +61,8 @@ def _groups(graph: fx.Graph, bucketed: Sequence[bool], sizes: BucketSizes) -> li
     """The results of each stage, by position. A bucket is full when its size reaches the limit, as in DDP."""
     order = {node: k for k, node in enumerate(graph.nodes)}
     results = results_of(graph)
-    produced = sorted(range(len(results)), key=lambda k: -1 if results[k] is None else order[results[k]])  # type: ignore[index]
+    places = [-1 if node is None else order[node] for node in results]
+    produced = sorted(range(len(results)), key=places.__getitem__)
     groups: list[list[int]] = [[]]
     filled = 0
     for k in produced:
@@ -111,9 +112,9 @@ class _Splitter:
 
     def _assign(self) -> None:
         """Find the stage of each node: the first one whose gradients depend on it. Random numbers are drawn in the
-        order of the graph. Checks that only raise, and collectives whose results are not used, belong to the first stage
-        in which their arguments exist."""
-        draws: list[fx.Node] = [x for x in self.backward.graph.nodes if is_random(x.target)]
+        order of the graph. Checks that only raise, and collectives without users, belong to the first stage in which
+        their arguments exist."""
+        draws = {x for x in self.backward.graph.nodes if is_random(x.target)}
         order = {node: k for k, node in enumerate(self.backward.graph.nodes)}
         for stage in range(len(self.groups)):
             wanted = [x for k in self._gradients(stage) if (x := self.results[k]) is not None]
@@ -178,19 +179,19 @@ class _Splitter:
             copies[node] = copied(graph, node, copies.__getitem__)
         found = []
         for k in self._gradients(stage):
-            x = self.results[k]
-            assert x is not None
-            own = copy_of(x)
+            gradient = self.results[k]
+            assert gradient is not None
+            own, root = copy_of(gradient), self.root[gradient]
             # the owner of a gradient may write to it while later stages still read what it shares memory with
-            shared = self.root[x] in crossing or self.stage_of[self.root[x]] != stage
+            shared = root in crossing or self.stage_of[root] != stage
             found.append(call(graph, aten.clone.default, own) if shared else own)
         graph.output([*found, *(copies[x] for x in passed)])
         return fx.GraphModule(self.backward, graph)
 
 
 class StagedBackward:
-    """The compiled stages of a backward. Called as a whole, it does what the whole backward does. Each of `stages` takes
-    a list of arguments, which it may empty."""
+    """The compiled stages of a backward. Called as a whole, it does what the whole backward does. Each of `stages`
+    takes a list of arguments, which it may empty."""
 
     def __init__(self, staging: Staging, stages: Sequence[Callable[[list[torch.Tensor]], list[torch.Tensor]]]) -> None:
         self.staging, self.stages = staging, stages

@@ -65,7 +65,8 @@ def training_key(
     primals = (*inputs, *attributes)
     tensors = [x for x in primals if isinstance(x, torch.Tensor)]
     try:
-        parts = [_process(), repr(hints), str(torch.is_autocast_cache_enabled()), str(len(inputs)), repr(buckets and tuple(buckets))]
+        parts = [_process(), repr(hints), str(torch.is_autocast_cache_enabled()), str(len(inputs))]
+        parts.append(repr(buckets and tuple(buckets)))
         parts += map(_metadata, (*(known or inputs), *attributes))
         parts += [f"{x.requires_grad} {x.is_leaf} {x.storage_offset()}" for x in tensors]
         parts += [f"{name}: {i}" for name, i in names.items()]

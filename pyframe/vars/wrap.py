@@ -91,8 +91,8 @@ from .torch_objects.generators import wrap_generator
 from .torch_objects.nested_compile import wrap_compiled
 from .torch_objects.nnmodule import NNModuleVar
 from .torch_objects.numpy_arrays import wrap_numpy
-from .torch_objects.process_groups import is_process_group, wrap_process_group
 from .torch_objects.overrides import DescriptorVar
+from .torch_objects.process_groups import PROCESS_GROUPS, wrap_process_group
 from .torch_objects.tensor_subclass import is_traced, of_input
 from .torch_objects.torch_functions import (
     CONSTANT_CLASSES,
@@ -171,8 +171,6 @@ def _build(tx: Tracer, value: Any, source: Source | None) -> Var:
         return wrap_autocast(tx, value, source)
     if type(value) is torch.Generator:
         return wrap_generator(tx, value, source)
-    if is_process_group(cls):
-        return wrap_process_group(tx, value, source)
     for types_, build in _BUILDERS:
         if issubclass(cls, types_):
             return build(tx, value, source)
@@ -595,5 +593,6 @@ _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
     (decimal.Decimal, _decimal),
     ((property, staticmethod, classmethod), _descriptor),
     ((COUNT, *OVER_CONSTANTS), _iterator),
+    (PROCESS_GROUPS, wrap_process_group),
 ]
 

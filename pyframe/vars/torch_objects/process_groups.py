@@ -12,10 +12,11 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ...core.source import Source
+from ...core.source import CallSource, ConstSource, Source
 from ..objects.instances import InstanceVar
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, MethodVar, make
+from ..protocol.slots import constant_or
 from ..registry import Args, Kwargs, register
 from ..tracer import Tracer
 
@@ -43,9 +44,7 @@ class ProcessGroupVar(InstanceVar):
         return make(value)
 
 
-def is_process_group(cls: type) -> bool:
-    """Whether a class is that of process groups."""
-    return dist.is_available() and issubclass(cls, dist.ProcessGroup)
+PROCESS_GROUPS: tuple[type, ...] = (dist.ProcessGroup,) if dist.is_available() else ()
 
 
 def wrap_process_group(tx: Tracer, value: Any, source: Source | None) -> Var:
@@ -59,7 +58,21 @@ def _is_tracing(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return ConstVar(True)
 
 
+def _group_of_name(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    """The group of a name; a guard looks it up again."""
+    name = constant_or(args[0], None) if len(args) == 1 and not kwargs else None
+    resolve = distributed_c10d._resolve_process_group
+    if not isinstance(name, str):
+        return tx.graph_break("unsupported-object", "a process group whose name is not a constant")
+    try:
+        group = resolve(name)
+    except RuntimeError as error:
+        tx.raise_(RuntimeError, *error.args)
+    return tx.wrap(group, CallSource(ConstSource.of(name, repr(name)), resolve, "_resolve_process_group"))
+
+
 if dist.is_available():
-    from torch.distributed import _functional_collectives
+    from torch.distributed import _functional_collectives, distributed_c10d
 
     register(_functional_collectives._are_we_tracing)(_is_tracing)
+    register(distributed_c10d._resolve_process_group)(_group_of_name)
