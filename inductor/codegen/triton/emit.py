@@ -7,6 +7,7 @@ scalar if it varies on none. Arithmetic therefore broadcasts implicitly, and onl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,6 +53,14 @@ def _sums_exp(value: Val) -> bool:
     return value.op == "reduction" and value.attrs[0] == "sum" and value.args[0].op == "exp"
 
 
+def _has_exact_inverse(value: Val) -> bool:
+    """Whether a value is a floating-point constant by which dividing is the same as multiplying by its inverse."""
+    if value.op != "constant" or value.kind not in "fd":
+        return False
+    fraction, exponent = math.frexp(value.attrs[1])
+    return abs(fraction) == 0.5 and abs(exponent) < 100
+
+
 @dataclass(frozen=True)
 class Piece:
     """The text of a value, the compute type that the text has, and the axes on which it varies."""
@@ -93,6 +102,10 @@ class Emitter(KernelWriter):
     def define(self, value: Val, piece: Piece) -> None:
         """Registers the piece of a row-level value, such as the result of a reduction."""
         self._row[value] = piece
+
+    def forget(self, value: Val) -> None:
+        """Lets the next use of a value compute it again."""
+        self._row.pop(value, None)
 
     def get(self, value: Val) -> Piece:
         """The piece of a value; emits its computation if it is new in this scope."""
@@ -194,9 +207,13 @@ class Emitter(KernelWriter):
             return self.emit("m", axes, LOGIC[value.op].format(*(self.as_kind(a, "m") for a in value.args)))
         if value.op not in ARITHMETIC:
             raise Unsupported(f"op {value.op}")
-        template = arithmetic(value.op, value.kind, self.rough)
+        # What is computed once per row costs little, and all elements share its error.
+        rough = self.rough and (value.loop or not self.values.inner)
+        template = arithmetic(value.op, value.kind, rough)
         if template == ROUGH["div"] and _sums_exp(value.args[1]):
             template = "{0} * (1.0 / {1})"  # one division per row; the sum is too large for its reciprocal to be inf
+        elif value.op == "div" and _has_exact_inverse(value.args[1]):
+            template = f"{{0}} * {1 / value.args[1].attrs[1]!r}"
         if value.op == "random_bits" and self.in_pairs(value.args[2]):
             template = prelude("random_pairs", 3)
         return self._wrapped(value, template, axes)

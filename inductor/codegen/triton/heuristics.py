@@ -171,8 +171,8 @@ def streamed(elements: int, itemsize: int) -> bool:
 
 
 def joins(rows: int, split: int) -> bool:
-    """Whether partial results of `rows` rows, which `split` programs share, are combined by a kernel of their own instead
-    of by each program that needs them."""
+    """Whether partial results of `rows` rows, which `split` programs share, are combined by a kernel of their own
+    instead of by each program that needs them."""
     return rows * split * split >= JOIN_FIRST
 
 

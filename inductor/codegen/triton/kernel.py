@@ -24,7 +24,7 @@ from .axes import Axes, plan_axes
 from .emit import Emitter, Piece
 from .gpu import Gpu
 from .heuristics import Config
-from .moments import Moments, MomentsReducer, moments
+from .moments import HeldMomentsReducer, Moments, MomentsReducer, moments
 from .ops import NUMBER, POINTER
 from .scan import Scanner
 
@@ -286,12 +286,15 @@ class _Work:
         if self.sorts:
             self.config = heuristics.sorting(hint(x.size), length, self.axes.contiguous)
         held = self.config.persistent and r.size <= self.config.block("r")
+        self.held = held
         self.moments: dict[Val, Moments] = {}
-        if not held and not self.scans and not same(r.size, 0):
+        # Correcting the mean of a row that is held costs more than half precision gains.
+        exact = not held or self.axes.contiguous == "x" or not _rough(self.values, self.dtypes)
+        if exact and not self.scans and not same(r.size, 0):
             self.moments = moments(self.values.reductions, r.size)
         # reductions that are computed together with an earlier one
         self.pairs = {} if held else online_pairs(self.values.reductions)
-        self.pairs |= {squares: pair.total for squares, pair in self.moments.items()}
+        self.pairs |= {} if held else {squares: pair.total for squares, pair in self.moments.items()}
         self.phase = self._phases()
         self.reductions = [r for r in self.values.reductions if r not in self.pairs.values()]
         self.row_stores = [s for s in self.values.stores if not s.loop]
@@ -302,8 +305,7 @@ class _Work:
     def _shape(self, rows: int, length: int) -> heuristics.Shape:
         reductions, stores = self.values.reductions, self.loop_stores
         passes = len({v.phase for v in reductions} | {s.phase + 1 for s in stores})
-        paired = online_pairs(reductions) or moments(reductions, self.axes.axis("r").size)
-        slow = bool(paired) or any(v.position_of is not None for v in reductions)
+        slow = bool(online_pairs(reductions)) or any(v.position_of is not None for v in reductions)
         tiles = sum(self.large(v) for v in self.values.table.values())
         return heuristics.Shape(
             rows, length, self.axes.contiguous, self.axes.mixed, self.neighbours(GROUP), passes,
@@ -388,8 +390,6 @@ class _Reduction(Kernel):
         self.shared = work.config.split > 1
         self.phase_now = 0
         self.backward = any(v.attrs[1] for v in work.scans)
-        if self.shared and job.phases and not job.partial and job.phases != work.jobs[0].phases:
-            self.backward = True  # the end of what the kernels before this one have read is still in the cache
 
     def draft(self, unaligned: Collection[str]) -> Draft:
         """The kernel."""
@@ -464,8 +464,11 @@ class _Reduction(Kernel):
             self.store(store, only="(chunk == 0)" if chunked else "")
 
     def _reducer(self, value: Val) -> Reducer:
+        if value in self.work.moments and self.work.held:
+            return HeldMomentsReducer(self, self.work.moments[value])
         if value in self.work.moments:
-            return MomentsReducer(self, self.work.moments[value], self.shared)
+            config = self.work.config
+            return MomentsReducer(self, self.work.moments[value], config.block("r"), config.split)
         return Reducer(self, value, self.work.pairs.get(value))
 
     def _join(self) -> None:
@@ -508,7 +511,7 @@ class _Reduction(Kernel):
 
     def _compute(self, value: Val) -> Piece:
         pair = next((m for m in self.work.moments.values() if m.center is value), None)
-        if pair is None:
+        if pair is None or self.work.held:
             return super()._compute(value)
         self.reduced(pair.squares)  # the mean itself is more accurate than the sum divided by the length
         return self._row[value]

@@ -3,8 +3,8 @@ that computes both in one pass over a row.
 
 Each lane sums the differences from its own first element, and their squares. As that element is one of the n elements
 of the lane, the sum of squares is at most n times the sum of squared deviations, so little is lost where one follows
-from the other, whatever the mean is. Lanes, and programs that share a row, are joined pairwise by their counts (Chan,
-Golub and LeVeque, 1979).
+from the other, whatever the mean is. Then lanes, and programs that share a row, are joined by their counts, means and
+squares, as if each were an element.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from .emit import Emitter, Piece
 
 @dataclass(frozen=True)
 class Moments:
-    """`squares` is the sum of (v - center) ** 2, where `center` is `total` divided by the length of the row, and `total`
-    is the sum of v."""
+    """`squares` is the sum of `deviation` ** 2, which is v - `center`, where `center` is `total` divided by the length
+    of the row, and `total` is the sum of v."""
 
     squares: Val
     center: Val
     total: Val
+    deviation: Val
 
 
 def moments(reductions: Iterable[Val], length: AnySize) -> dict[Val, Moments]:
@@ -41,7 +42,7 @@ def moments(reductions: Iterable[Val], length: AnySize) -> dict[Val, Moments]:
             continue
         total = center.args[0]
         if total.op == "reduction" and total.attrs[0] == "sum" and total.args[0] is v and total.kind == v.kind == "f":
-            found[squares] = Moments(squares, center, total)
+            found[squares] = Moments(squares, center, total, deviation)
     return found
 
 
@@ -61,44 +62,70 @@ def _equals(count: Val, length: AnySize) -> bool:
 
 
 class MomentsReducer(Reducer):
-    """Both reductions of a `Moments`. Its state is the first element, the mean of the differences from it, the sum of
-    squared deviations and the number of elements. In a loop over the row, the second part is a sum, the third one is
-    of squared differences, and the last one follows from the position."""
+    """Both reductions of a `Moments`. Its state is an element or a number near the mean, the mean of the differences
+    from it, and the sum of squared deviations. In a loop over the row, the second part is a sum and the third one is of
+    squared differences. The number of elements follows from the position."""
 
-    def __init__(self, emitter: Emitter, pair: Moments, shared: bool) -> None:
-        """`shared`: several programs share a row."""
+    def __init__(self, emitter: Emitter, pair: Moments, block: int, split: int) -> None:
+        """`split` programs share a row and take blocks of `block` elements in turn."""
         super().__init__(emitter, pair.squares)
-        self.pair = pair
-        self.begin, self.step = ("chunk * RBLOCK", "SPLIT * RBLOCK") if shared else ("0", "RBLOCK")
+        self.pair, self.block, self.step = pair, block, block * split
+        self.shared = split > 1
 
     def _parts(self) -> list[Part]:
-        return [Part("f", "0.0")] * 4
-
-    def declare(self) -> list[str]:  # noqa: D102
-        return super().declare()[:3]
+        return [Part("f", "0.0")] * 3
 
     def update(self) -> None:  # noqa: D102
-        e, state = self.emitter, self.names[:3]
+        e, state = self.emitter, self.names
         v = e.as_kind(self.pair.total.args[0], "f")
         if "r" in e.masked:
             v = f"tl.where(rmask, {v}, {state[0]})"
-        e.lines.append(f"{', '.join(state)} = {self._call('moments_step', [*state, v, f'start == {self.begin}'])}")
+        begin = f"start == {f'chunk * {self.block}' if self.shared else 0}"
+        e.lines.append(f"{', '.join(state)} = {self._call('moments_step', [*state, v, begin])}")
 
     def finish(self) -> None:  # noqa: D102
-        e, count = self.emitter, self.names[3]
-        lanes = f"({self.begin} + tl.arange(0, RBLOCK)[None, :])"
-        e.lines.append(f"{count} = ((rnumel + {self.step} - 1 - {lanes}) // ({self.step})).to(tl.float32)")
-        e.lines.append(f"{count} = tl.broadcast_to({count}, {e.shape(e.whole())})")
-        e.lines.append(f"{', '.join(self.names)} = {self._call('moments_close', self.names)}")
-        self.combine()
+        e, state = self.emitter, self.names
+        lanes = f"{f'chunk * {self.block} + ' if self.shared else ''}tl.arange(0, RBLOCK)[None, :]"
+        count, count_all = e.fresh(), "rnumel"
+        e.lines.append(f"{count} = ((rnumel + {self.step - 1} - ({lanes})) // {self.step}).to(tl.float32)")
+        e.lines.append(f"{', '.join(state)} = {self._call('moments_close', [*state, count])}")
+        if self.shared:
+            count_all = f"tl.maximum({self._count('chunk')}, 1).to(tl.float32)"
+        e.lines.append(f"{', '.join(state)} = {self._call('moments_fold', [*state, count, count_all])}")
 
-    def _fold(self, names: list[str]) -> str:
-        return self._call("moments_fold", names)
+    def combine(self) -> None:  # noqa: D102
+        counts = f"{self._count('tl.arange(0, SPLIT)[None, :]')}.to(tl.float32)"
+        call = self._call("moments_fold", [*self.names, counts, "rnumel"])
+        self.emitter.lines.append(f"{', '.join(self.names)} = {call}")
+
+    def _count(self, chunk: str) -> str:
+        """How many elements of a row a program takes."""
+        rest = f"tl.minimum(tl.maximum(rnumel % {self.step} - {chunk} * {self.block}, 0), {self.block})"
+        return f"(rnumel // {self.step} * {self.block} + {rest})"
 
     def results(self) -> None:  # noqa: D102
-        e, (first, mean, squares, count) = self.emitter, self.names
+        e, (first, mean, squares) = self.emitter, self.names
         center = e.fresh()
         e.lines.append(f"{center} = {first} + {mean}")
         e.define(self.pair.center, Piece(center, "f", ROW))
         e.define(self.pair.squares, Piece(squares, "f", ROW))
-        e.define(self.pair.total, Piece(f"({center} * {count})", "f", ROW))
+        e.define(self.pair.total, Piece(f"({center} * rnumel)", "f", ROW))
+
+
+class HeldMomentsReducer(Reducer):
+    """The squares of a `Moments` of a row that is held in registers. Computing them also corrects the mean, whose
+    rounding error a normalization would magnify where elements are nearly equal."""
+
+    def __init__(self, emitter: Emitter, pair: Moments) -> None:
+        super().__init__(emitter, pair.squares)
+        self.pair = pair
+
+    def direct(self) -> None:  # noqa: D102
+        e, pair = self.emitter, self.pair
+        deviation = e.get(pair.deviation)
+        text = f"tl.where(rmask, {deviation.text}, 0.0)" if "r" in e.masked else deviation.text
+        operands = [e.get(pair.center).text, text, e.as_kind(pair.center.args[1], "f")]
+        center = e.fresh()
+        e.lines.append(f"{center}, {self.names[0]} = {self._call('corrected_moments', operands)}")
+        e.define(pair.center, Piece(center, "f", ROW))
+        e.forget(pair.deviation)

@@ -273,28 +273,37 @@ def moments_step(first, total, squares, v, is_first):
 
 @triton.jit
 def moments_close(first, total, squares, count):
-    """The state that `join_moments` takes, from that of `moments_step`."""
+    """The state that `moments_fold` takes, from that of `moments_step`."""
     mean = total / tl.maximum(count, 1.0)
     squares = squares - total * mean
-    return first, mean, tl.where(squares < 0, 0.0, squares), count
+    return first, mean, tl.where(squares < 0, 0.0, squares)
 
 
 @triton.jit
-def join_moments(first, mean, squares, count, first2, mean2, squares2, count2):
-    """The moments of two sets of elements together, either of which may be empty. The mean of a set is the sum of an
-    element and a small number, `first` + `mean`."""
-    both = count + count2
-    share = count2 / tl.maximum(both, 1.0)
-    d = tl.where((count > 0) & (count2 > 0), (first2 - first) + (mean2 - mean), 0.0)
-    squares = squares + squares2 + d * d * (count * share)
-    some = count > 0
-    return tl.where(some, first, first2), tl.where(some, mean + d * share, mean2), squares, both
+def plus_pairs(a, b, c, d):
+    """The sums of two pairs."""
+    return a + c, b + d
 
 
 @triton.jit
-def moments_fold(first, mean, squares, count):
-    """Lanes joined along axis 1, which is kept."""
-    return tl.reduce((first, mean, squares, count), 1, join_moments, keep_dims=True)
+def moments_fold(first, mean, squares, count, count_all):
+    """Sets of `count` elements joined along axis 1, which is kept. The mean of each set is the sum `first` + `mean`, of
+    which the second is small. The mean of all is found with a rounding error, and then the error."""
+    center = tl.sum(count * (first + mean), 1, keep_dims=True) / count_all
+    d = (first - center) + mean
+    squares, error = tl.reduce((squares + count * d * d, count * d), 1, plus_pairs, keep_dims=True)
+    error = error / count_all
+    squares = squares - error * error * count_all
+    return center, error, tl.where(squares < 0, 0.0, squares)
+
+
+@triton.jit
+def corrected_moments(mean, deviation, count):
+    """The mean and the sum of squared deviations, from a mean with a rounding error and the deviations from it."""
+    squares, error = tl.reduce((deviation * deviation, deviation), 1, plus_pairs, keep_dims=True)
+    error = error / count
+    squares = squares - error * error * count
+    return mean + error, tl.where(squares < 0, 0.0, squares)
 
 
 # ---- arithmetic
