@@ -14,7 +14,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of all commands. `command` is the name of the module of `pyframe.cli` that runs it."""
     top = argparse.ArgumentParser(prog="python -m pyframe", description="Tools around pyframe.compile.")
     top.add_argument("--version", action="version", version=f"pyframe {__version__}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="command")
+    commands = top.add_subparsers(dest="command", metavar="command")
     commands.add_parser(
         "doctor",
         help="check this installation",
@@ -55,6 +55,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     chosen = parser().parse_args(arguments)
+    if chosen.command is None:
+        parser().print_help()
+        return 2
     # Imported here because the commands import torch, which takes seconds, and --help does not need it.
     command = importlib.import_module(f"pyframe.cli.{chosen.command}")
     status: int = command.run(chosen)

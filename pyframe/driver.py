@@ -282,7 +282,7 @@ class FrameCompiler:
         """A new entry for this call. `captures` is how many the function already has. The state of the thread and the
         filters of torch's logger are then as before, also if the capture raises."""
         with compiling(func.__qualname__):
-            enter_phase("capture")
+            enter_phase("capture", unit="operators")
             start = time.perf_counter()
             entry = with_filter(lambda: restored_on_error(lambda: self._traced_entry(func, locals_, captures)))
             if config.verbose:

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from typing import Any
 
 DELAY_SECONDS = 2.0
+# What tqdm shows where the number of parts is not known: it would print a rate and question marks.
+_UNCOUNTED, _COUNTED = "{desc}, {elapsed}", "{desc}: {n_fmt} {unit}, {elapsed}"
 _wanted = os.environ.get("PYFRAME_PROGRESS", "1") != "0"
 _current = threading.local()  # `job`: what this thread compiles, if that may be shown
 
@@ -27,7 +29,7 @@ class _Job:
     def __init__(self, what: str) -> None:
         self.what, self.start = what, time.monotonic()
         self.line: Any = None
-        self.phase, self.done, self.total = "capture", 0, 0
+        self.phase, self.done, self.total, self.unit = "capture", 0, 0, "parts"
 
     def update(self) -> None:
         """Show the phase and the count, if it is time for that."""
@@ -35,12 +37,14 @@ class _Job:
             if time.monotonic() - self.start < DELAY_SECONDS:
                 return
             about = f"pyframe: {self.what}: {self.phase}"
-            self.line = importlib.import_module("tqdm").tqdm(file=sys.stderr, leave=False, desc=about)
+            tqdm = importlib.import_module("tqdm").tqdm
+            self.line = tqdm(file=sys.stderr, leave=False, desc=about, bar_format=_UNCOUNTED)
         line = self.line
         if self.done == 0:
             line.reset()  # tqdm's estimate is that of one phase
             line.set_description_str(f"pyframe: {self.what}: {self.phase}", refresh=False)
-        line.total, line.n = self.total or None, self.done
+        line.total, line.n, line.unit = self.total or None, self.done, self.unit
+        line.bar_format = None if self.total else _COUNTED if self.done else _UNCOUNTED
         line.refresh()
 
 
@@ -70,11 +74,11 @@ def compiling(what: str) -> Iterator[None]:
             job.line.close()
 
 
-def enter_phase(name: str, total: int = 0) -> None:
-    """The current thread's compilation enters this phase, which has `total` parts if that is known."""
+def enter_phase(name: str, total: int = 0, unit: str = "parts") -> None:
+    """The current thread's compilation enters this phase, which has `total` parts if that is known, called `unit`."""
     job = getattr(_current, "job", None)
     if job is not None:
-        job.phase, job.done, job.total = name, 0, total
+        job.phase, job.done, job.total, job.unit = name, 0, total, unit
         job.update()
 
 

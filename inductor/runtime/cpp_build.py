@@ -191,7 +191,7 @@ def _build_missing(missing: dict[str, str], store: Cache, processes: Processes) 
     with ThreadPoolExecutor(max_workers=min(len(missing), _processors())) as pool:
         try:
             building = {pool.submit(make, key): key for key in missing}
-            enter_phase("build C++ kernels", len(building))
+            enter_phase("build C++ kernels", len(building), "kernels")
             ready = {}
             for done in as_completed(building):
                 ready[building[done]] = done.result()

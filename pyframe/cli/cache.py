@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -11,10 +12,12 @@ from pathlib import Path
 from inductor.cache.file_store import Cache, default_directory
 from inductor.cache.trust import distrust
 
+from ..report.counts import counted
 from .finding import Finding, size_text
 
 # What the files of a cache are, by suffix; others are counted under their suffix.
-CONTENTS = {".graph": "graphs", ".so": "C++ kernels", ".cubin": "Triton kernels", ".version": "compiler versions"}
+CONTENTS = {".graph": "graph", ".so": "C++ kernel", ".cubin": "Triton kernel", ".version": "compiler version"}
+ELSEWHERE = "set PYFRAME_CACHE_DIR to another directory"
 
 
 def health(directory: Path | None) -> Finding:
@@ -26,14 +29,19 @@ def health(directory: Path | None) -> Finding:
         place = Path(os.path.realpath(directory))
         existing = next(path for path in (place, *place.parents) if path.exists())
         reason = distrust(existing)
+        if not existing.is_dir():
+            return Finding(what, f"{directory} is not used: {existing} is not a directory", ELSEWHERE)
     except OSError as error:
-        return Finding(what, f"{directory} cannot be examined: {error}", "set PYFRAME_CACHE_DIR to another directory")
+        return Finding(what, f"{directory} cannot be examined: {error}", ELSEWHERE)
     if reason is not None:
         remedy = "remove the write permission of others, or set PYFRAME_CACHE_DIR to a directory of your own"
         return Finding(what, f"{directory} is not used: {reason}", remedy)
-    if not os.access(existing, os.W_OK | os.X_OK):
-        remedy = "make it writable, or set PYFRAME_CACHE_DIR to another directory"
-        return Finding(what, f"{directory} cannot be written: {existing} is read-only", remedy)
+    try:
+        with tempfile.TemporaryDirectory(dir=existing, prefix=".pyframe-doctor-"):
+            pass  # the permissions alone do not tell whether files can be created
+    except OSError as error:
+        remedy = f"make {existing} writable, or {ELSEWHERE}"
+        return Finding(what, f"{directory} cannot be written: {error.strerror}", remedy)
     return Finding(what, str(directory) if existing == place else f"{directory} (made when it is first needed)")
 
 
@@ -42,7 +50,7 @@ def summary(cache: Cache) -> list[str]:
     entries = cache.entries()
     total = sum(status.st_size for _, status in entries)
     kinds = Counter(CONTENTS.get(path.suffix, path.suffix) for path, _ in entries)
-    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    listed = ", ".join(counted(count, kind) for kind, count in sorted(kinds.items()))
     return [
         f"size: {size_text(total)} of at most {size_text(cache.max_bytes)}",
         f"entries: {len(entries)}" + (f" ({listed})" if listed else ""),

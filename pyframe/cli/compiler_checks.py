@@ -31,11 +31,15 @@ _REPORT = "read the message; PYFRAME_LOGS=fallbacks,code prints what was compile
 
 def checks() -> Iterator[Finding]:
     """What is found on this machine, one after the other."""
-    yield cpp_compiler()
+    compiler = cpp_compiler()
+    yield compiler
     yield from gpus()
     state = health(default_directory())
     yield state if state.remedy else Finding(state.what, ", ".join([state.found, *summary(Cache())]))
-    yield small_compilation("cpu")
+    if compiler.remedy is None:
+        yield small_compilation("cpu")
+    else:
+        yield Finding("compilation for cpu", "not tried, as no C++ compiler works", compiler.remedy)
     if torch.cuda.is_available():
         yield small_compilation("cuda")
 

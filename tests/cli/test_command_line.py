@@ -103,7 +103,7 @@ def test_cache_counts_prunes_and_clears(monkeypatch, capsys, tmp_path):
     paths = [Cache().put_file(content_key(suffix), suffix, bytes(2000)) for suffix in (".graph", ".so")]
     assert main(["cache"]) == 0
     out = capsys.readouterr().out
-    assert f"directory: {tmp_path / 'cache'}\n" in out and "entries: 2 (1 C++ kernels, 1 graphs)" in out
+    assert f"directory: {tmp_path / 'cache'}\n" in out and "entries: 2 (1 C++ kernel, 1 graph)" in out
     monkeypatch.setenv("PYFRAME_CACHE_MAX_BYTES", "3000")
     os.utime(paths[0], (0, 0))
     assert main(["cache", "--prune"]) == 0
@@ -116,7 +116,7 @@ def test_cache_lists_and_verifies_entries(capsys):
     paths = [Cache().put_file(content_key(suffix), suffix, bytes(2000)) for suffix in (".graph", ".so")]
     assert main(["cache", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert {line.split("  ")[0].strip() for line in lines[:2]} == {"graphs", "C++ kernels"}
+    assert {line.split("  ")[0].strip() for line in lines[:2]} == {"graph", "C++ kernel"}
     assert all(path.name in "".join(lines) for path in paths)
     assert main(["cache", "verify"]) == 0 and "all entries are intact" in capsys.readouterr().out
     data = bytearray(paths[0].read_bytes())
@@ -168,3 +168,47 @@ def test_help_does_not_import_torch():
 
 def test_sizes_are_readable():
     assert [size_text(n) for n in (0, 1023, 1536, 5 << 20, 3 << 40)] == ["0 bytes", "1023 bytes", "1.5 KiB", "5.0 MiB", "3072.0 GiB"]
+
+
+def run_script(tmp_path, program, *before):
+    script = tmp_path / "script.py"
+    script.write_text(program)
+    command = [sys.executable, "-m", "pyframe", "explain", *before, str(script)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("program, error", [("def f(:\n", "SyntaxError"), ("def f():\n    1 / 0\nf()\n", "ZeroDivisionError")])
+def test_the_traceback_of_a_script_is_its_own(tmp_path, program, error):
+    done = run_script(tmp_path, program)
+    plain = subprocess.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (plain.returncode, plain.stderr) and error in done.stderr
+
+
+def test_a_script_that_is_interrupted_has_the_status_of_an_interrupt(tmp_path):
+    done = run_script(tmp_path, "raise KeyboardInterrupt\n")
+    assert done.returncode == 130 and "KeyboardInterrupt" in done.stderr and "nothing was captured" in done.stdout
+
+
+def test_a_page_that_cannot_be_written_is_said_before_the_script_runs(tmp_path):
+    done = run_script(tmp_path, "print('ran')\n", "--html", str(tmp_path / "missing" / "page.html"))
+    assert done.returncode == 2 and "there is no directory" in done.stderr and "ran" not in done.stdout
+
+
+def test_options_after_the_script_are_said_to_be_the_script_s(tmp_path):
+    done = explain(tmp_path, "", "--html", "page.html")
+    assert done.returncode == 0 and "--html stands after the script, and is given to the script" in done.stderr
+
+
+def test_without_a_command_there_is_help(capsys):
+    assert main([]) == 2
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("doctor", "cache", "explain"))
+
+
+@pytest.mark.parametrize("place, words", [("/proc/self/pyframe", "cannot be written"), ("{file}/cache", "is not a directory")])
+def test_a_cache_that_cannot_be_written_is_wrong(place, words, monkeypatch, capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PYFRAME_CACHE_DIR", place.format(file=tmp_path / "file"))
+    assert main(["cache"]) == 1
+    out = capsys.readouterr().out
+    assert words in out and "set PYFRAME_CACHE_DIR to another directory" in out

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,8 @@ def test_each_recipe_has_at_least_two_sentences():
 def test_it_runs(script, tmp_path):
     needs = re.search(r"# needs (.+)", script.read_text())
     for package in needs[1].split(", ") if needs else ():
-        pytest.importorskip(package)
+        if find_spec(package) is None:  # an import would stay in this process
+            pytest.skip(f"{package} is not installed")
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     variables = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYFRAME_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run([sys.executable, script], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=280)

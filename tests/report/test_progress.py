@@ -66,6 +66,15 @@ def test_kernels_are_counted(terminal):
     assert "f: build C++ kernels:  67%" in terminal.getvalue() and "2/3" in terminal.getvalue()
 
 
+def test_phases_without_a_known_number_of_parts_show_no_rate(terminal):
+    with progress.compiling("f"):
+        progress.enter_phase("capture", unit="operators")
+        progress.advance()
+        progress.enter_phase("lower")
+    text = terminal.getvalue()
+    assert "pyframe: f: capture: 1 operators, 00:00" in text and "pyframe: f: lower, 00:00" in text and "?" not in text
+
+
 def test_short_compilations_show_nothing(terminal, monkeypatch):
     monkeypatch.setattr(progress, "DELAY_SECONDS", 3600.0)
     compile_one()
