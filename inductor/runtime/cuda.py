@@ -32,7 +32,7 @@ class CudaKernel:
     waits: bool = False
 
     def encode(self) -> tuple[Any, ...]:
-        """The tuple that the C Plan takes: (code, name, threads per block, bytes of shared memory, whether it waits)."""
+        """What the C Plan takes: (code, name, threads per block, bytes of shared memory, whether it waits)."""
         return (self.cubin, self.name, WARP_SIZE * self.num_warps, self.shared, self.waits)
 
 

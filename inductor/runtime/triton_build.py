@@ -66,8 +66,8 @@ class KernelSource(Protocol):
 @dataclass(frozen=True)
 class Cubin:
     """A compiled kernel. A launch needs 32 * num_warps threads and `shared` bytes of dynamic shared memory per block,
-    and passes `hidden` null pointers after the kernel's own arguments. `waits`: the kernel begins by waiting for the one
-    before it in the stream, which the launch may declare."""
+    and passes `hidden` null pointers after the kernel's own arguments. `waits`: the kernel begins by waiting for the
+    one before it in the stream, which the launch may declare."""
 
     data: bytes
     name: str

@@ -81,5 +81,6 @@ def is_eligible(kernel: ExternKernel) -> bool:
         return False
     n, channels, height, width = found.result.size
     dense = (height * width * channels, 1, width * channels, channels)
-    in_order = all(size == 1 or stride == own for size, stride, own in zip(found.result.size, found.result.stride, dense))
+    strides = zip(found.result.size, found.result.stride, dense)
+    in_order = all(size == 1 or stride == own for size, stride, own in strides)
     return in_order and all(at.size[1] == 1 or at.stride[1] == 1 for at in (found.image, found.filters))

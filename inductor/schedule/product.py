@@ -1,7 +1,7 @@
 """Matrix products that a generated kernel can compute instead of ATen, with the loops around them.
 
-`products` finds them in a schedule: for each call of `mm`, `addmm`, `bmm`, `baddbmm` or `convolution`, the call, the
-group of loops that reads its result element by element (the *epilogue*), and the group that computes its second factor,
+`products` finds them in a schedule: for each call of `mm`, `addmm`, `bmm`, `baddbmm`, `_scaled_mm` (of 8-bit floats),
+`_grouped_mm` or `convolution`, the call, the group of loops that reads its result element by element (the *epilogue*), and the group that computes its second factor,
 such as the dequantization of a weight (the *prologue*), where there are such groups. A `Product` in the place of all of
 them makes code generation write a kernel for all of them.
 """
@@ -28,8 +28,13 @@ aten = torch.ops.aten
 FACTORS = {
     aten.mm.default: 0, aten.bmm.default: 0,
     aten.addmm.default: 1, aten.baddbmm.default: 1, aten._addmm_activation.default: 1, convolution.TARGET: 0,
+    aten._scaled_mm.default: 0, aten._grouped_mm.default: 0,
 }  # fmt: skip
+SCALED, GROUPED = aten._scaled_mm.default, aten._grouped_mm.default
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+SCALED_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
+LEAST_SCALED_DEPTH = 32  # the shortest sum of 8-bit floats that tensor cores take
+SCALED_TERMS = 128  # of 8-bit floats that are added up with fewer bits, unless all may be
 FEW_ROWS = 16  # up to here a product is bound by reading the second factor, and each element is read about once
 Variables = tuple[tuple[str, int], ...]
 
@@ -39,8 +44,10 @@ class ProductConfig:
     """How a kernel computes a product.
 
     kind: "dot", with tensor cores, a tile of rows by columns per program; "descriptors": likewise, but the copy engine
-    brings the factors, and each of `programs` programs computes several tiles; "vector": one row per program, for products that are bound by reading the second factor. `rows`, `columns`, `depth`: sizes of the blocks of the result and of
-    the steps along the summed dimension. `split`: into how many parts the sum is divided; a second kernel adds them.
+    brings the factors, and each of `programs` programs computes several tiles; "vector": one row per program, for
+    products that are bound by reading the second factor. `rows`, `columns`, `depth`: sizes of the blocks of the result
+    and of the steps along the summed dimension. `split`: into how many parts the sum is divided; a second kernel adds
+    them.
     """
 
     kind: str
@@ -122,7 +129,25 @@ class Product(Group):
         """The operand that is added to the sums; None without one."""
         if self.kernel.target == convolution.TARGET:
             return self.kernel.args[2]
+        if self.kernel.target == SCALED:
+            return _argument(self.kernel, 4, "bias")
         return self.kernel.args[0] if FACTORS[self.kernel.target] == 1 else None
+
+    @property
+    def ends(self) -> Any:
+        """The operand with the row behind the last one of each group, for a grouped product; None for others."""
+        return self.kernel.args[2] if self.kernel.target == GROUPED else None
+
+    @property
+    def scales(self) -> tuple[Any, ...]:
+        """The operands with which the sums are multiplied: of the rows and of the columns, or of all; () for none."""
+        return self.kernel.args[2:4] if self.kernel.target == SCALED else ()
+
+    @property
+    def imprecise(self) -> int | None:
+        """For how many terms the tensor cores may add up 8-bit floats with fewer bits than float32 has; None: all."""
+        slow = self.kernel.target == SCALED and not _argument(self.kernel, 7, "use_fast_accum")
+        return SCALED_TERMS if slow else None
 
     @property
     def result_strides(self) -> tuple[int, int, int]:
@@ -154,6 +179,33 @@ class Product(Group):
         return replace(self, config=config)
 
 
+def _argument(kernel: ExternKernel, position: int, name: str) -> Any:
+    return kernel.args[position] if len(kernel.args) > position else kernel.kwargs.get(name)
+
+
+def _scaled(kernel: ExternKernel, layouts: Sequence[Layout]) -> bool:
+    """Whether there is a template for this call of `_scaled_mm`: with one scale each, or one per row and column."""
+    left, right, *scales, result = layouts[0], layouts[1], layouts[2], layouts[3], layouts[-1]
+    if any(at.dtype not in SCALED_DTYPES or len(at.size) != 2 for at in (left, right)) or result.dtype not in DTYPES:
+        return False
+    if _argument(kernel, 5, "scale_result") is not None or left.size[1] < LEAST_SCALED_DEPTH:
+        return False
+    whole = all(at.numel == 1 for at in scales)
+    each = [at.size for at in scales] == [(left.size[0], 1), (1, right.size[1])]
+    bias = _argument(kernel, 4, "bias")
+    floats = all(at.dtype == torch.float32 for at in scales) and (bias is None or bias.layout.dtype in DTYPES)
+    return floats and (whole or each)
+
+
+def _grouped(kernel: ExternKernel, layouts: Sequence[Layout]) -> bool:
+    """Whether there is a template for this call of `_grouped_mm`: of groups of rows, each with a matrix of its own."""
+    if _argument(kernel, 2, "offs") is None or len(layouts) != 4 or len(kernel.args) < 3:
+        return False  # without ends of groups it is a batch of products; the fourth layout is the result's
+    left, right, ends, result = layouts
+    one = left.dtype == right.dtype == result.dtype and left.dtype in DTYPES
+    return one and [len(at.size) for at in layouts] == [2, 3, 1, 2] and ends.dtype == torch.int32
+
+
 def is_eligible(kernel: ExternKernel) -> bool:
     """Whether there is a template for this call: static sizes, no empty tensor, one dtype, on a GPU."""
     if kernel.target not in FACTORS or len(kernel.outputs) != 1 or kernel.outputs[0] is None:
@@ -162,7 +214,12 @@ def is_eligible(kernel: ExternKernel) -> bool:
     layouts = [x.layout for x in (*operands, kernel.outputs[0])]
     numbers = [n for at in layouts for n in (*at.size, *at.stride, at.offset)]
     scales = kernel.kwargs.values()
-    if any(type(n) is not int for n in numbers) or any(type(v) not in (int, float, bool) for v in scales):
+    if any(type(n) is not int for n in numbers):
+        return False
+    if kernel.target in (SCALED, GROUPED):
+        fits = all(at.device.type == "cuda" and at.numel for at in layouts)
+        return fits and (_scaled if kernel.target == SCALED else _grouped)(kernel, layouts)
+    if any(type(v) not in (int, float, bool) for v in scales):
         return False
     (dtype, *others) = {at.dtype for at in layouts}
     on_gpu = all(at.device.type == "cuda" for at in layouts)

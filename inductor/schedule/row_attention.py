@@ -32,7 +32,7 @@ MAX_DIM = 256
 
 @dataclass(eq=False)
 class RowAttention(Group):
-    """softmax(query @ key.T * scale + mask) @ value for each batch and head, with one row of queries; it has no members.
+    """softmax(query @ key.T * scale + mask) @ value for each batch and head, with one row of queries. No members.
 
     `query`: [B, H, 1, D], `key`: [B, Hkv, N, D], `value`: [B, Hkv, N, E], `mask`: [B, H, 1, N] or None, `result`:
     [B, H, 1, E]. H is a multiple of Hkv.
@@ -76,8 +76,8 @@ def _group(kernel: ExternKernel) -> RowAttention | None:
     if places is None or kernel.outputs[0] is None or any(out is not None for out in kernel.outputs[1:]):
         return None
     at_mask, at_dropout, at_causal = places
-    dropout, causal = (_argument(kernel.args, place, default) for place, default in ((at_dropout, 0.0), (at_causal, False)))
-    mask = kernel.kwargs.get(at_mask) if isinstance(at_mask, str) else None if at_mask is None else kernel.args[at_mask]
+    dropout, causal = _argument(kernel, at_dropout, 0.0), _argument(kernel, at_causal, False)
+    mask = None if at_mask is None else _argument(kernel, at_mask, None)
     query, key, value = kernel.args[:3]
     if dropout or causal or not _fits(query.layout, key.layout, value.layout, mask, kernel.outputs[0].layout):
         return None
@@ -90,8 +90,10 @@ def _group(kernel: ExternKernel) -> RowAttention | None:
     )  # fmt: skip
 
 
-def _argument(args: Sequence[Any], place: int, default: Any) -> Any:
-    return args[place] if len(args) > place else default
+def _argument(kernel: ExternKernel, place: int | str, default: Any) -> Any:
+    if isinstance(place, str):
+        return kernel.kwargs.get(place, default)
+    return kernel.args[place] if len(kernel.args) > place else default
 
 
 def _fits(query: Layout, key: Layout, value: Layout, mask: Operand | None, result: Layout) -> bool:

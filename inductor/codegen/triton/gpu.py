@@ -11,8 +11,8 @@ import torch
 @dataclass(frozen=True)
 class Gpu:
     """A GPU. `multiprocessors` is their number, as torch reports it (for a part of a GPU, that of the part).
-    `shared_bytes`: the most shared memory that a block of threads can use. `descriptors`: whether there is a copy engine
-    for tensors."""
+    `shared_bytes`: the most shared memory that a block of threads can use. `descriptors`: whether there is a copy
+    engine for tensors."""
 
     multiprocessors: int
     shared_bytes: int = 99 << 10

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from ...dtypes import dtype_of
 from ...ir.size import AnySize, Size, ceil_of, hint, known, quotient, same
@@ -123,7 +124,10 @@ def _rough(values: Values, dtypes: Mapping[str, str]) -> bool:
 
 
 class Kernel(Emitter):
-    """The base class of the kernels of pointwise groups, reductions and matrix products."""
+    """The base class of the kernels of pointwise groups, reductions and matrix products. `pointers`: the types of pointers
+    in a signature, by dtype."""
+
+    pointers: ClassVar[Mapping[str, str]] = POINTER
 
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], config: Config) -> None:
         super().__init__(values, axes, dtypes, _rough(values, dtypes))
@@ -169,7 +173,7 @@ class Kernel(Emitter):
     def finished(self, kind: str, programs: AnySize, unaligned: Collection[str]) -> Draft:
         """The draft made from the lines written so far."""
         signature = tuple(
-            NUMBER[self.dtypes[b.buf]] if isinstance(b, HostNumber) else POINTER[self.dtypes[b]] for b in self.bufs
+            NUMBER[self.dtypes[b.buf]] if isinstance(b, HostNumber) else self.pointers[self.dtypes[b]] for b in self.bufs
         )
         aligned = tuple(i for i, b in enumerate(self.bufs) if isinstance(b, str) and b not in unaligned)
         varying = {name: value for name, value in self.constants.items() if isinstance(value, Size)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -21,7 +21,7 @@ from .axes import Axes, Axis
 from .emit import Piece
 from .heuristics import Config, ceil_div, power
 from .kernel import Draft, Kernel, Scratch
-from .ops import ARITHMETIC, ELEMENT
+from .ops import ARITHMETIC, ELEMENT, POINTER
 
 ROWS_TOGETHER = 8  # rows of tiles that run at about the same time, so that they find the second factor in the cache
 JOIN_ROWS, JOIN_COLUMNS, JOIN_WARPS = 4, 64, 2
@@ -48,11 +48,15 @@ def product_drafts(
 
 def _kernel(product: Product, dtypes: Mapping[str, str], scratch: Scratch | None) -> ProductKernel:
     assert product.config is not None
-    if product.convolution is None:
-        return ProductKernel(product, dtypes, product.config, scratch)
-    from .product_convolution import ConvolutionKernel  # imported here because it imports this module
+    if product.convolution is not None:
+        from .product_convolution import ConvolutionKernel  # imported here because it imports this module
 
-    return ConvolutionKernel(product, dtypes, product.config, scratch)
+        return ConvolutionKernel(product, dtypes, product.config, scratch)
+    if product.ends is not None:
+        from .product_grouped import GroupedKernel  # likewise
+
+        return GroupedKernel(product, dtypes, product.config, scratch)
+    return ProductKernel(product, dtypes, product.config, scratch)
 
 
 def _axes(product: Product) -> Axes:
@@ -71,6 +75,8 @@ def _name(product: Product) -> str:
 
 class _Tile(Kernel):
     """What both kernels of a product share: the place of a tile, and what happens to its sums."""
+
+    pointers: ClassVar[Mapping[str, str]] = {**POINTER, "float8_e4m3fn": "*fp8e4nv", "float8_e5m2": "*fp8e5"}  # of factors, not of loops
 
     def __init__(self, product: Product, dtypes: Mapping[str, str], config: Config, scratch: Scratch | None) -> None:
         own = {scratch.name: scratch.dtype} if scratch else {}
@@ -118,6 +124,8 @@ class _Tile(Kernel):
         """Writes what follows the sum, a tile of float32 named `sums`: bias, activation, rounding, epilogue, stores."""
         kernel, out = self.product.kernel, self.product.result
         alpha, beta = kernel.kwargs.get("alpha", 1), kernel.kwargs.get("beta", 1)
+        for scale in self.product.scales:
+            sums = self.emit("f", self.whole(), f"{sums} * {self._bias(scale)}").text
         if alpha != 1:
             sums = self.emit("f", self.whole(), f"{sums} * {float(alpha)!r}").text
         if self.product.bias is not None and beta != 0:
@@ -240,9 +248,16 @@ class ProductKernel(_Tile):
             f"for step in range(0, {span}, KBLOCK):",
             f"    a = {self.load_block('left', left_masks)}",
             *self._right_block(begin, whole, False, right_masks),
-            '    sums = tl.dot(a, b, sums, input_precision="ieee")',  # torch's setting may change after compilation
+            f"    sums = {self.dot_text()}",
             f"    left += {terms_of(('KBLOCK', steps[0]))}", *self._advance(steps[1]),
         ]  # fmt: skip
+
+    def dot_text(self) -> str:
+        """The text of a product of two blocks, added to `sums`. In float32 it is exact, because torch's setting may change
+        after compilation."""
+        terms = self.product.imprecise
+        limit = f", max_num_imprecise_acc={min(terms, self.chosen.depth)}" if terms else ""
+        return f'tl.dot(a, b, sums, input_precision="ieee"{limit})'
 
     @staticmethod
     def _pointers(right: str | None) -> list[str]:

@@ -17,8 +17,8 @@ TILES = (
     (64, 64, 64, 4, 4), (64, 64, 128, 4, 3), (64, 32, 64, 4, 5), (32, 64, 128, 4, 4), (32, 32, 128, 4, 4),
 )  # fmt: skip
 FLAT_TILES = ((16, 32, 128, 4, 4), (16, 64, 128, 4, 4), (16, 32, 256, 4, 3), (16, 128, 64, 4, 4))
-# (rows, columns, depth, warps, stages), with tensor descriptors. Warp specialization is not among them: Triton 3.6 fails
-# to compile some of these kernels for Hopper with it, and others read memory that is not theirs.
+# (rows, columns, depth, warps, stages), with tensor descriptors. None has specialized warps: for Hopper, Triton 3.6
+# fails to compile some of these kernels with them, and others give wrong results or read memory that is not theirs.
 DESCRIPTOR_TILES = (
     (128, 256, 64, 8, 3), (256, 128, 64, 8, 3), (128, 128, 64, 8, 4), (128, 128, 64, 4, 4), (128, 64, 64, 4, 4),
     (64, 128, 128, 4, 3),
@@ -32,15 +32,18 @@ MOST_CONFIGS = 16
 
 def configs(product: Product, gpu: Gpu) -> list[ProductConfig]:
     """The configurations to measure, at most MOST_CONFIGS."""
-    sizes, itemsize = product.sizes, product.result.dtype.itemsize
+    sizes, itemsize = product.sizes, product.factors[0].dtype.itemsize
+    if product.scales and not gpu.descriptors:  # tensor cores for 8-bit floats are as recent as that
+        return []
     found: list[ProductConfig] = []
-    if sizes.rows == 1 and product.convolution is None:
+    if sizes.rows == 1 and product.convolution is None and product.ends is None and not product.scales:
         found += _vectors(product, gpu)
     if sizes.depth >= LEAST_DOT:
         flat = sizes.rows <= FEW_ROWS
         for rows, columns, depth, warps, stages in FLAT_TILES if flat else TILES:
             tile = ProductConfig("dot", rows, columns, min(depth * 2 // itemsize, _block(sizes.depth)), warps, stages)
-            found += _splits(tile, sizes, gpu, itemsize)
+            fitting = _splits(tile, sizes, gpu, itemsize)
+            found += fitting if product.ends is None else [c for c in fitting if c.split == 1]
     if gpu.descriptors and fits(product):
         found = [*_descriptors(sizes, gpu), *found]
     return list(dict.fromkeys(found))[:MOST_CONFIGS]

@@ -46,7 +46,7 @@ class ConvolutionKernel(ProductKernel):
             f"for step in range(0, {span}, KBLOCK):", *(f"    {line}" for line in place),
             f"    a = {self.load_block(f'image + at{row}', left)}",
             f"    b = {self.load_block(f'filters + of{column}', right)}",
-            '    sums = tl.dot(a, b, sums, input_precision="ieee")',
+            f"    sums = {self.dot_text()}",
         ]  # fmt: skip
 
     def _pixels(self) -> None:

@@ -50,7 +50,7 @@ class DescriptorKernel(ProductKernel):
             "sums = tl.zeros([YBLOCK, XBLOCK], tl.float32)",
             f"for step in range(0, {ceil_div(self.sizes.depth, chosen.depth) * chosen.depth}, KBLOCK):",
             f"    a = {left[1].format('top', 'step')}", f"    b = {right[1].format('side', 'step')}",
-            '    sums = tl.dot(a, b, sums, input_precision="ieee")',
+            f"    sums = {self.dot_text()}",
         ]  # fmt: skip
         self.finish("sums")
         self.lines[:] = [*header, *(f"    {line}" for line in self.lines)]

@@ -110,7 +110,8 @@ def _partial(
         f"for step in range(0, {span}, NBLOCK):",
     ]  # fmt: skip
     key = _load(out.place(group.key, "head", "n[:, None]", "d[None, :]"), [*rows, *(f"{m}[None, :]" for m in d_mask)])
-    value = _load(out.place(group.value, "head", "n[:, None]", "e[None, :]"), [*rows, *(f"{m}[None, :]" for m in e_mask)])
+    place = out.place(group.value, "head", "n[:, None]", "e[None, :]")
+    value = _load(place, [*rows, *(f"{m}[None, :]" for m in e_mask)])
     body = [f"n = part * {span} + step + tl.arange(0, NBLOCK){wide}"]
     body += [] if whole else [f"inside = n < {columns}"]
     body += [f"key = {key}", f"value = {value}", "score = tl.sum(key.to(tl.float32) * query[None, :], 1)"]
