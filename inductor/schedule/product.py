@@ -1,9 +1,9 @@
 """Matrix products that a generated kernel can compute instead of ATen, with the loops around them.
 
 `products` finds them in a schedule: for each call of `mm`, `addmm`, `bmm`, `baddbmm`, `_scaled_mm` (of 8-bit floats),
-`_grouped_mm` or `convolution`, the call, the group of loops that reads its result element by element (the *epilogue*), and the group that computes its second factor,
-such as the dequantization of a weight (the *prologue*), where there are such groups. A `Product` in the place of all of
-them makes code generation write a kernel for all of them.
+`_grouped_mm` or `convolution`, the call, the group of loops that reads its result element by element (the *epilogue*),
+and the group that computes its second factor, such as the dequantization of a weight (the *prologue*), where there are
+such groups. A `Product` in the place of all of them makes code generation write a kernel for all of them.
 """
 
 from __future__ import annotations

@@ -151,6 +151,39 @@ def test_training_of_convolutions(always):
         torch.testing.assert_close(a, e, rtol=5e-2, atol=5e-2 * float(e.abs().max()))
 
 
+@pytest.mark.skipif(torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0), reason="needs Hopper")
+@pytest.mark.parametrize("scales", ["one", "each"])
+@pytest.mark.parametrize("rows", [16, 300])
+def test_products_of_8_bit_floats(always, scales, rows):
+    x, w = (half(n, 512).to(torch.float8_e4m3fn) for n in (rows, 256))
+    a, b = torch.rand(rows, 1, device="cuda"), torch.rand(1, 256, device="cuda")
+    a, b = (a, b) if scales == "each" else (a[:1, 0], b[0, :1])
+    bias, r = half(256), half(rows, 256)
+
+    def fn(x, w, a, b, bias, r, fast):
+        y = torch._scaled_mm(x, w.t(), a, b, bias=bias, out_dtype=torch.bfloat16, use_fast_accum=fast)
+        return F.silu(y) * 0.5 + r
+
+    exact = F.silu((x.double() @ w.double().t()) * a.double() * b.double() + bias.double()) * 0.5 + r.double()
+    for fast in (True, False):
+        metrics.counters.clear()
+        got = pyframe.compile(fn, mode="max-autotune-no-cudagraphs", dynamic=False)(x, w, a, b, bias, r, fast)
+        torch.testing.assert_close(got.double(), exact, rtol=2e-2, atol=2e-2 * float(exact.abs().max()))
+        assert metrics.counters["templates"] == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0), reason="needs Hopper")
+@pytest.mark.parametrize("ends", [[64, 128, 192, 256], [3, 3, 200, 256], [0, 0, 0, 256]])
+def test_grouped_products(always, ends):
+    x, w = half(256, 128), half(4, 128, 192) / 11
+    e = torch.tensor(ends, device="cuda", dtype=torch.int32)
+    fn = lambda x, w, e: F.silu(torch._grouped_mm(x, w, offs=e)) * 2  # noqa: E731
+    metrics.counters.clear()
+    got = pyframe.compile(fn, mode="max-autotune-no-cudagraphs")(x, w, e)
+    torch.testing.assert_close(got, fn(x, w, e), rtol=3e-2, atol=3e-2)
+    assert metrics.counters["templates"] == 1
+
+
 def test_choices_are_remembered(monkeypatch, tmp_path):
     args = inputs(16)
     pyframe.compile(mlp, mode="max-autotune-no-cudagraphs", options={"cache": False})(*args)

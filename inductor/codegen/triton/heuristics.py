@@ -19,6 +19,7 @@ POINTWISE_BLOCK = 1024
 POINTWISE_EACH = 8  # elements per thread; so are the other *_EACH constants
 TILE_SIDE, TILE_EACH = 64, 16
 HELD_LEAST = 2048  # elements that a program should hold at least; it takes several rows if they are short
+HELD_PRODUCT = 4096  # the same for products with a row, of which a thread holds HELD_EACH_LONG elements
 HELD_LONG = 2048  # row length from which warps wait for each other, so that fewer warps are faster
 HELD_EACH, HELD_EACH_LONG = 16, 32
 HELD_MANY = 4  # number of tensors held at a time from which a thread holds fewer elements of each
@@ -95,6 +96,7 @@ class Shape:
     loads at once. `phases`: passes over a row if it is not held in registers. `once`: the threads of a row exchange
     results only once, at the end. `slow`: the work per element is too much for unrolling the loop. `stores`: elements
     are written. `tiles`: the number of loads of each element: one of a full-size tensor, several of a convolution.
+    `product`: each row is multiplied with elements that all rows share.
     """
 
     rows: int
@@ -107,6 +109,7 @@ class Shape:
     slow: bool
     stores: bool
     tiles: int
+    product: bool = False
 
 
 def reduction(shape: Shape, sms: int) -> Config:
@@ -132,7 +135,8 @@ def reduction(shape: Shape, sms: int) -> Config:
 
 def _persistent_rows(shape: Shape, sms: int) -> Config:
     block = power(shape.length)
-    several = max(1, HELD_LEAST // block, 8 if shape.mixed else 1)
+    product = shape.product and shape.once and shape.tiles == 1 and block >= HELD_LONG
+    several = max(1, (HELD_PRODUCT if product else HELD_LEAST) // block, 8 if shape.mixed else 1)
     while several > 1 and (ceil_div(shape.rows, several) < WAVES * sms or several * block > MAX_TILE):
         several //= 2
     several = min(several, power(shape.rows))
@@ -140,6 +144,8 @@ def _persistent_rows(shape: Shape, sms: int) -> Config:
     if ceil_div(shape.rows, several) <= sms:
         most = MAX_WARPS_OF_LARGE_TILES if tile <= MAX_WARPS_OF_LARGE_TILES * 32 * 2 * ALONE_EACH else MAX_WARPS
         warps = _warps(tile, ALONE_EACH, most)
+    elif product and several > 1:
+        warps = _warps(tile, HELD_EACH_LONG)
     elif shape.once or block < HELD_LONG or shape.tiles >= HELD_MANY:
         warps = _warps(tile, HELD_EACH)
     else:

@@ -124,8 +124,8 @@ def _rough(values: Values, dtypes: Mapping[str, str]) -> bool:
 
 
 class Kernel(Emitter):
-    """The base class of the kernels of pointwise groups, reductions and matrix products. `pointers`: the types of pointers
-    in a signature, by dtype."""
+    """The base class of the kernels of pointwise groups, reductions and matrix products. `pointers`: the types of
+    pointers in a signature, by dtype."""
 
     pointers: ClassVar[Mapping[str, str]] = POINTER
 
@@ -173,7 +173,8 @@ class Kernel(Emitter):
     def finished(self, kind: str, programs: AnySize, unaligned: Collection[str]) -> Draft:
         """The draft made from the lines written so far."""
         signature = tuple(
-            NUMBER[self.dtypes[b.buf]] if isinstance(b, HostNumber) else self.pointers[self.dtypes[b]] for b in self.bufs
+            NUMBER[self.dtypes[b.buf]] if isinstance(b, HostNumber) else self.pointers[self.dtypes[b]]
+            for b in self.bufs
         )
         aligned = tuple(i for i, b in enumerate(self.bufs) if isinstance(b, str) and b not in unaligned)
         varying = {name: value for name, value in self.constants.items() if isinstance(value, Size)}
@@ -310,10 +311,12 @@ class _Work:
         reductions, stores = self.values.reductions, self.loop_stores
         passes = len({v.phase for v in reductions} | {s.phase + 1 for s in stores})
         slow = bool(online_pairs(reductions)) or any(v.position_of is not None for v in reductions)
+        loads = [v for v in self.values.table.values() if v.op == "load" and v.loop]
         tiles = sum(self.large(v) for v in self.values.table.values())
         return heuristics.Shape(
             rows, length, self.axes.contiguous, self.axes.mixed, self.neighbours(GROUP), passes,
             len(reductions) == 1 and not stores and not slow, slow, bool(stores), tiles,
+            not all(self.large(v) for v in loads),
         )  # fmt: skip
 
     def _shared(self, order: tuple[int, ...]) -> list[_Job]:

@@ -76,7 +76,8 @@ def _name(product: Product) -> str:
 class _Tile(Kernel):
     """What both kernels of a product share: the place of a tile, and what happens to its sums."""
 
-    pointers: ClassVar[Mapping[str, str]] = {**POINTER, "float8_e4m3fn": "*fp8e4nv", "float8_e5m2": "*fp8e5"}  # of factors, not of loops
+    # Factors may be 8-bit floats; loops do not read these.
+    pointers: ClassVar[Mapping[str, str]] = {**POINTER, "float8_e4m3fn": "*fp8e4nv", "float8_e5m2": "*fp8e5"}
 
     def __init__(self, product: Product, dtypes: Mapping[str, str], config: Config, scratch: Scratch | None) -> None:
         own = {scratch.name: scratch.dtype} if scratch else {}
@@ -253,8 +254,8 @@ class ProductKernel(_Tile):
         ]  # fmt: skip
 
     def dot_text(self) -> str:
-        """The text of a product of two blocks, added to `sums`. In float32 it is exact, because torch's setting may change
-        after compilation."""
+        """The text of a product of two blocks, added to `sums`. In float32 it is exact, because torch's setting may
+        change after compilation."""
         terms = self.product.imprecise
         limit = f", max_num_imprecise_acc={min(terms, self.chosen.depth)}" if terms else ""
         return f'tl.dot(a, b, sums, input_precision="ieee"{limit})'

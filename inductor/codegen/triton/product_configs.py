@@ -20,8 +20,7 @@ FLAT_TILES = ((16, 32, 128, 4, 4), (16, 64, 128, 4, 4), (16, 32, 256, 4, 3), (16
 # (rows, columns, depth, warps, stages), with tensor descriptors. None has specialized warps: for Hopper, Triton 3.6
 # fails to compile some of these kernels with them, and others give wrong results or read memory that is not theirs.
 DESCRIPTOR_TILES = (
-    (128, 256, 64, 8, 3), (256, 128, 64, 8, 3), (128, 128, 64, 8, 4), (128, 128, 64, 4, 4), (128, 64, 64, 4, 4),
-    (64, 128, 128, 4, 3),
+    (128, 256, 64, 8, 3), (256, 128, 64, 8, 3), (128, 128, 64, 8, 4), (128, 128, 64, 4, 4),
 )
 LEAST_TILES = 16  # for fewer, the time in which a descriptor is made counts
 # (columns, depth, warps) of a block of the second factor, whose summed dimension is contiguous, or the other one

@@ -1,5 +1,5 @@
-"""Generates the Triton kernels of grouped matrix products: consecutive groups of rows, each times a matrix of its own, as
-in mixtures of experts. Where groups end is known only when the kernel runs, so each program looks for its group.
+"""Generates the Triton kernels of grouped matrix products: consecutive groups of rows, each times a matrix of its own,
+as in mixtures of experts. Where groups end is known only when the kernel runs, so each program looks for its group.
 """
 
 from __future__ import annotations
