@@ -204,6 +204,16 @@ def unary_on_special_values(dtype):
         check(getattr(torch.ops.aten, name), y, rtol=3e-6, atol=2e-7)
 
 
+@cases(single=(torch.float32,), double=(torch.float64,))
+def binary_on_special_values(dtype):
+    values = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.5, -7.0, 1e30, -1e30, torch.inf, -torch.inf, torch.nan], dtype=dtype)
+    x, y = values.repeat_interleave(len(values)), values.repeat(len(values))
+    names = "floor_divide remainder fmod atan2 pow maximum minimum fmax fmin hypot copysign div eq lt"
+    for name in names.split():
+        check(getattr(torch, name), x, y, rtol=3e-6, atol=2e-7)
+    check(lambda x, y: torch.copysign(torch.ones(()), x // y), x, y, rtol=0, atol=0)
+
+
 @cases(bfloat16=(torch.bfloat16,), float16=(torch.float16,))
 def half_precision_is_rounded_right(dtype):
     """Within a unit in the last place of the exact result, also where a shorter polynomial serves."""

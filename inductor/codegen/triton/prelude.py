@@ -363,10 +363,13 @@ def divide(a, b):
 
 @triton.jit
 def floordiv(a, b):
-    """a / b rounded to minus infinity, exact where b divides a."""
-    q = divide(a - remainder(a, b), b)
+    """a / b rounded to minus infinity, exact where b divides a; -1 if b is infinite and of the other sign."""
+    r = libdevice.fmod(a, b)
+    q = divide(a - r, b)
+    q = tl.where((r != 0) & ((r < 0) != (b < 0)), q - 1, q)
     f = tl.floor(q)
     f = tl.where(q - f > 0.5, f + 1, f)
+    f = tl.where(q == 0, a / b * 0.0, f)  # the sign of the zero
     return tl.where(b == 0, a / b, f)
 
 
