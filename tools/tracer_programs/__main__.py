@@ -37,6 +37,7 @@ from . import (  # noqa: F401  their programs register themselves
     functions,
     generators,
     gradient_programs,
+    inner_calls,
     module_hooks,
     modules,
     numbers_and_branches,

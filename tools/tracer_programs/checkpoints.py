@@ -136,3 +136,13 @@ def assume_constant_result_that_is_a_tensor() -> Any:
         return a * _table(a)
 
     return f, [(x(),)]
+
+
+@program
+def checkpoint_with_debug_and_a_layer() -> Any:
+    layer = nn.Linear(4, 4)
+
+    def f(a: Any) -> Any:
+        return checkpoint(layer, a * 2, use_reentrant=False, debug=True).sin()
+
+    return f, [(x(2, 4, grad=True),)]

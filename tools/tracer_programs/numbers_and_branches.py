@@ -361,3 +361,12 @@ def is_comparisons() -> Any:
         return a + 1 if c is not a and a is not b else a
 
     return f, [(x(), x())]
+
+
+@program
+def numpy_integers_as_indices() -> Any:
+    def f(a: Any, n: Any) -> Any:
+        return a[n] * int(n) + a[:n].sum()
+
+    a = x(9)
+    return f, [(a, np.int64(n)) for n in (3, 5, 2, 7)]

@@ -264,3 +264,11 @@ def tensor_of_tensors() -> Any:
         return torch.tensor([a[0], a[1]]) + 1, torch.tensor([a.sum().item(), 2.0])
 
     return f, [(x(),)]
+
+
+@program
+def covariance_and_correlation() -> Any:
+    def f(a: Any) -> Any:
+        return torch.cov(a) + torch.corrcoef(a), a.cov(correction=0)
+
+    return f, [(x(3, 5, grad=True),), (x(3, 5, grad=True),)]
