@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from .torchvision_stub import stub_torchvision
+
 Case = Callable[[], tuple[nn.Module, dict[str, Any]]]
 LIBRARIES: dict[str, Case] = {}
 
@@ -34,7 +36,9 @@ def _ids(*shape: int, high: int = 90) -> torch.Tensor:
 
 
 # ---- diffusers ----
-def _diffuser(name: str, model: str, sizes: dict[str, Any], inputs: Callable[[], dict[str, Any]], train: bool = False) -> None:
+def _diffuser(
+    name: str, model: str, sizes: dict[str, Any], inputs: Callable[[], dict[str, Any]], train: bool = False
+) -> None:
     def make() -> tuple[nn.Module, dict[str, Any]]:
         import diffusers
 
@@ -51,7 +55,11 @@ _UNET: dict[str, Any] = {
 
 
 def _noise() -> dict[str, Any]:
-    return {"sample": torch.randn(2, 4, 16, 16), "timestep": torch.tensor([3, 7]), "encoder_hidden_states": torch.randn(2, 5, 16)}
+    return {
+        "sample": torch.randn(2, 4, 16, 16),
+        "timestep": torch.tensor([3, 7]),
+        "encoder_hidden_states": torch.randn(2, 5, 16),
+    }
 
 
 _diffuser("unet_condition", "UNet2DConditionModel", _UNET, _noise)
@@ -60,8 +68,9 @@ _diffuser("unet_condition_step_int", "UNet2DConditionModel", _UNET, lambda: {**_
 _diffuser("unet_condition_tuple", "UNet2DConditionModel", _UNET, lambda: {**_noise(), "return_dict": False})
 _diffuser(
     "unet_sdxl", "UNet2DConditionModel",
-    {**_UNET, "addition_embed_type": "text_time", "addition_time_embed_dim": 8, "projection_class_embeddings_input_dim": 64,
-     "transformer_layers_per_block": (1, 2), "use_linear_projection": True},
+    {**_UNET, "addition_embed_type": "text_time", "addition_time_embed_dim": 8,
+     "projection_class_embeddings_input_dim": 64, "transformer_layers_per_block": (1, 2),
+     "use_linear_projection": True},
     lambda: {**_noise(), "added_cond_kwargs": {"text_embeds": torch.randn(2, 16), "time_ids": torch.rand(2, 6)}},
 )  # fmt: skip
 _diffuser(
@@ -72,23 +81,11 @@ _diffuser(
     lambda: {"sample": torch.randn(1, 3, 16, 16), "timestep": 10},
 )  # fmt: skip
 _diffuser(
-    "unet_1d", "UNet1DModel",
-    {"sample_size": 32, "block_out_channels": (8, 16, 16), "extra_in_channels": 16},
-    lambda: {"sample": torch.randn(1, 2, 32), "timestep": 10},
-)  # fmt: skip
-_diffuser(
     "unet_3d", "UNet3DConditionModel",
     {"sample_size": 8, "block_out_channels": (16, 32), "layers_per_block": 1, "norm_num_groups": 8,
      "cross_attention_dim": 16, "attention_head_dim": 8,
-     "down_block_types": ("CrossAttnDownBlock3D", "DownBlock3D"), "up_block_types": ("UpBlock3D", "CrossAttnUpBlock3D")},
-    lambda: {"sample": torch.randn(1, 4, 2, 8, 8), "timestep": 10, "encoder_hidden_states": torch.randn(1, 5, 16)},
-)  # fmt: skip
-_diffuser(
-    "unet_motion", "UNetMotionModel",
-    {"sample_size": 8, "block_out_channels": (16, 32), "layers_per_block": 1, "norm_num_groups": 8,
-     "cross_attention_dim": 16, "motion_num_attention_heads": 2, "num_attention_heads": 2,
-     "down_block_types": ("CrossAttnDownBlockMotion", "DownBlockMotion"),
-     "up_block_types": ("UpBlockMotion", "CrossAttnUpBlockMotion")},
+     "down_block_types": ("CrossAttnDownBlock3D", "DownBlock3D"),
+     "up_block_types": ("UpBlock3D", "CrossAttnUpBlock3D")},
     lambda: {"sample": torch.randn(1, 4, 2, 8, 8), "timestep": 10, "encoder_hidden_states": torch.randn(1, 5, 16)},
 )  # fmt: skip
 _VAE: dict[str, Any] = {
@@ -103,12 +100,18 @@ _diffuser(
      "num_decoder_blocks": (1, 1)},
     lambda: {"sample": torch.randn(1, 3, 16, 16)},
 )  # fmt: skip
-_diffuser("vq", "VQModel", {"block_out_channels": (16,), "norm_num_groups": 8, "num_vq_embeddings": 12}, lambda: {"sample": torch.randn(1, 3, 16, 16)})
+_diffuser(
+    "vq",
+    "VQModel",
+    {"block_out_channels": (16,), "norm_num_groups": 8, "num_vq_embeddings": 12},
+    lambda: {"sample": torch.randn(1, 3, 16, 16)},
+)
 _diffuser(
     "dit", "DiTTransformer2DModel",
     {"num_attention_heads": 2, "attention_head_dim": 8, "num_layers": 2, "sample_size": 8, "num_embeds_ada_norm": 10,
      "norm_num_groups": 4},
-    lambda: {"hidden_states": torch.randn(1, 4, 8, 8), "timestep": torch.tensor([3]), "class_labels": torch.tensor([1])},
+    lambda: {"hidden_states": torch.randn(1, 4, 8, 8), "timestep": torch.tensor([3]),
+             "class_labels": torch.tensor([1])},
 )  # fmt: skip
 _diffuser(
     "pixart", "PixArtTransformer2DModel",
@@ -203,8 +206,11 @@ def _adapted(name: str, config: str, sizes: dict[str, Any], kind: str = "llama",
             )  # fmt: skip
         else:
             made = transformers.T5ForConditionalGeneration(
-                transformers.T5Config(d_model=32, d_ff=48, d_kv=16, num_layers=1, num_heads=2, vocab_size=99)
-            )
+                transformers.T5Config(
+                    d_model=32, d_ff=48, d_kv=16, num_layers=1, num_heads=2, vocab_size=99,
+                    decoder_start_token_id=0, pad_token_id=0,
+                )
+            )  # fmt: skip
         model = peft.get_peft_model(made, getattr(peft, config)(**sizes))
         inputs = {"input_ids": _ids(2, 7), "labels": _ids(2, 7)}
         return model.train(train), inputs
@@ -220,7 +226,9 @@ _adapted("dora", "LoraConfig", {"r": 4, "use_dora": True, **_TARGETS})
 _adapted("dora_train", "LoraConfig", {"r": 4, "use_dora": True, **_TARGETS}, train=True)
 _adapted("lora_embedding", "LoraConfig", {"r": 4, "target_modules": ["embed_tokens", "q_proj"]})
 _adapted("lora_t5", "LoraConfig", {"r": 4, "target_modules": ["q", "v"], "task_type": "SEQ_2_SEQ_LM"}, "t5")
-_adapted("ia3", "IA3Config", {"target_modules": ["k_proj", "v_proj", "down_proj"], "feedforward_modules": ["down_proj"]})
+_adapted(
+    "ia3", "IA3Config", {"target_modules": ["k_proj", "v_proj", "down_proj"], "feedforward_modules": ["down_proj"]}
+)
 _adapted("loha", "LoHaConfig", {"r": 4, **_TARGETS})
 _adapted("lokr", "LoKrConfig", {"r": 4, **_TARGETS})
 _adapted("adalora", "AdaLoraConfig", {"r": 4, "total_step": 10, **_TARGETS}, train=True)
@@ -232,7 +240,9 @@ _adapted("fourierft", "FourierFTConfig", {"n_frequency": 8, **_TARGETS})
 _adapted("ln_tuning", "LNTuningConfig", {"task_type": "CAUSAL_LM"})
 _adapted("prompt_tuning", "PromptTuningConfig", {"num_virtual_tokens": 3, "task_type": "CAUSAL_LM"})
 _adapted("prefix_tuning", "PrefixTuningConfig", {"num_virtual_tokens": 3, "task_type": "CAUSAL_LM"})
-_adapted("p_tuning", "PromptEncoderConfig", {"num_virtual_tokens": 3, "encoder_hidden_size": 8, "task_type": "CAUSAL_LM"})
+_adapted(
+    "p_tuning", "PromptEncoderConfig", {"num_virtual_tokens": 3, "encoder_hidden_size": 8, "task_type": "CAUSAL_LM"}
+)
 _adapted("trainable_tokens", "TrainableTokensConfig", {"token_indices": [1, 2, 3], "target_modules": ["embed_tokens"]})
 
 
@@ -266,7 +276,10 @@ _graph_layer("graph_conv", lambda tg: tg.GraphConv(16, 8))
 _graph_layer("gated_graph_conv", lambda tg: tg.GatedGraphConv(16, num_layers=2))
 _graph_layer("res_gated_graph_conv", lambda tg: tg.ResGatedGraphConv(16, 8))
 _graph_layer("edge_conv", lambda tg: tg.EdgeConv(nn.Linear(32, 8)))
-_graph_layer("pna_conv", lambda tg: tg.PNAConv(16, 8, ["mean", "max", "std"], ["identity", "amplification"], torch.tensor([0, 3, 4, 1])))
+_graph_layer(
+    "pna_conv",
+    lambda tg: tg.PNAConv(16, 8, ["mean", "max", "std"], ["identity", "amplification"], torch.tensor([0, 3, 4, 1])),
+)
 _graph_layer("sg_conv", lambda tg: tg.SGConv(16, 8, K=2))
 _graph_layer("appnp", lambda tg: tg.APPNP(K=3, alpha=0.1))
 _graph_layer("lg_conv", lambda tg: tg.LGConv())
@@ -276,12 +289,11 @@ _graph_layer("rgcn_conv", lambda tg: tg.RGCNConv(16, 8, 3), lambda: {"edge_type"
 _graph_layer("cg_conv", lambda tg: tg.CGConv(16, dim=4), _edges)
 _graph_layer("super_gat_conv", lambda tg: tg.SuperGATConv(16, 8, heads=2))
 _graph_layer("mf_conv", lambda tg: tg.MFConv(16, 8))
-_graph_layer("hypergraph_conv", lambda tg: tg.HypergraphConv(16, 8), lambda: {})
 _graph_layer("gcn_model", lambda tg: tg.GCN(16, 8, num_layers=2, norm="batch_norm"))
 _graph_layer("gat_model", lambda tg: tg.GAT(16, 8, num_layers=2, heads=2, jk="cat"))
 _graph_layer("gin_model", lambda tg: tg.GIN(16, 8, num_layers=2, jk="lstm"))
 _graph_layer("sage_model", lambda tg: tg.GraphSAGE(16, 8, num_layers=2))
-_graph_layer("deep_gcn", lambda tg: tg.DeepGCNLayer(tg.GENConv(16, 16), nn.LayerNorm(16), nn.ReLU()))
+_graph_layer("gen_conv", lambda tg: tg.GENConv(16, 16))
 _graph_layer("sag_pooling", lambda tg: tg.SAGPooling(16))
 _graph_layer("topk_pooling", lambda tg: tg.TopKPooling(16))
 
@@ -334,23 +346,48 @@ for _name, _sizes in {
 _language_model("memory_tokens", {}, {"num_memory_tokens": 2})
 
 
-def _vision(name: str, module: str, cls: str, sizes: dict[str, Any], train: bool = False) -> None:
+def _vision(name: str, module: str, cls: str, sizes: dict[str, Any], train: bool = False, image: str = "img") -> None:
     def make() -> tuple[nn.Module, dict[str, Any]]:
+        stub_torchvision()
         found = getattr(importlib.import_module(f"vit_pytorch.{module}"), cls)
-        return found(**sizes).train(train), {"img": torch.randn(2, 3, 32, 32)}
+        return found(**sizes).train(train), {image: torch.randn(2, 3, 32, 32)}
 
     _add("vit_pytorch", name, make)
 
 
-_VIT: dict[str, Any] = {"image_size": 32, "patch_size": 8, "num_classes": 5, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
+_VIT: dict[str, Any] = {
+    "image_size": 32,
+    "patch_size": 8,
+    "num_classes": 5,
+    "dim": 16,
+    "depth": 2,
+    "heads": 2,
+    "mlp_dim": 32,
+}
 _vision("vit", "vit", "ViT", _VIT)
 _vision("vit_train", "vit", "ViT", {**_VIT, "dropout": 0.1}, True)
 _vision("simple_vit", "simple_vit", "SimpleViT", _VIT)
 _vision("deepvit", "deepvit", "DeepViT", _VIT)
 _vision("cait", "cait", "CaiT", {**_VIT, "cls_depth": 1})
-_vision("local_vit", "local_vit", "LocalViT", _VIT)
 _vision("parallel_vit", "parallel_vit", "ViT", {**_VIT, "num_parallel_branches": 2})
-_vision("sep_vit", "sep_vit", "SepViT", {"num_classes": 5, "dim": 8, "dim_head": 8, "heads": (1, 2), "depth": (1, 1), "window_size": 4})
-_vision("cct", "cct", "CCT", {"img_size": 32, "embedding_dim": 16, "num_layers": 1, "num_heads": 2, "num_classes": 5, "n_conv_layers": 1})
-_vision("crossformer", "crossformer", "CrossFormer", {"num_classes": 5, "dim": (8, 16, 16, 16), "depth": (1, 1, 1, 1), "global_window_size": (1, 1, 1, 1), "local_window_size": (1, 1, 1, 1)})
-_vision("nest", "nest", "NesT", {"image_size": 32, "patch_size": 4, "num_classes": 5, "dim": 16, "heads": 2, "num_hierarchies": 2, "block_repeats": (1, 1)})
+_vision(
+    "cct",
+    "cct",
+    "CCT",
+    {"img_size": 32, "embedding_dim": 16, "num_layers": 1, "num_heads": 2, "num_classes": 5, "n_conv_layers": 1},
+    image="x",
+)
+_vision(
+    "nest",
+    "nest",
+    "NesT",
+    {
+        "image_size": 32,
+        "patch_size": 4,
+        "num_classes": 5,
+        "dim": 16,
+        "heads": 2,
+        "num_hierarchies": 2,
+        "block_repeats": (1, 1),
+    },
+)

@@ -1,19 +1,18 @@
-"""The programs of `benchmarks.capture`: architectures of transformers and timm with random weights and small sizes, and
-hand-written modules that are hard to capture. `CASES[name]()` returns a module and its keyword arguments."""
+"""The programs of `benchmarks.capture`: architectures of transformers, timm and other libraries with random weights and
+small sizes, and hand-written modules that are hard to capture. `CASES[name]()` returns a module and its keyword
+arguments."""
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import sys
-import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from .capture_hard import HARD
+from .capture_libraries import LIBRARIES
 from .capture_transformers import TRANSFORMERS
+from .torchvision_stub import stub_torchvision
 
 Case = Callable[[], tuple[Any, dict[str, Any]]]
 
@@ -33,7 +32,7 @@ def _transformer(
 
 def _timm(name: str, size: int, sizes: dict[str, Any], train: bool = False) -> Case:
     def make() -> tuple[Any, dict[str, Any]]:
-        _stub_torchvision()
+        stub_torchvision()
         import timm
 
         torch.manual_seed(0)
@@ -41,45 +40,6 @@ def _timm(name: str, size: int, sizes: dict[str, Any], train: bool = False) -> C
         return model, {"x": torch.randn(2 if train else 1, 3, size, size)}
 
     return make
-
-
-class _StubType(type):
-    def __getattr__(cls, name: str) -> str:
-        return name
-
-
-class _Stub(types.ModuleType):
-    """A module in which every name is a class that does nothing."""
-
-    __path__: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if name == "disable_beta_transforms_warning":
-            return lambda: None
-        found = torch.nn.Module if name[0].isupper() and "Norm" in name else _StubType(name, (), {})
-        setattr(self, name, found)
-        return found
-
-
-class _StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if name.split(".")[0] != "torchvision":
-            return None
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return _Stub(spec.name)
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        pass
-
-
-def _stub_torchvision() -> None:
-    """timm imports names of torchvision for its data sets; none of them is used here."""
-    if not any(isinstance(finder, _StubFinder) for finder in sys.meta_path):
-        sys.meta_path.append(_StubFinder())
 
 
 # name: (model, size of the image, arguments[, train])
@@ -132,6 +92,7 @@ CASES: dict[str, Case] = {
     **{f"hf/{name}": _transformer(*spec) for name, spec in TRANSFORMERS.items()},
     **{f"timm/{name}": _timm(*spec) for name, spec in _TIMM.items()},
     **{f"hard/{name}": case for name, case in HARD.items()},
+    **LIBRARIES,
 }
 QUICK = (
     "hf/bert",

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping, MutableSet, Sequence
 from typing import Any, NoReturn, TypeVar
 
+import torch
 from torch import fx, nn
 
 from .. import _C
@@ -273,8 +274,9 @@ class Trace:
                 var = OpaqueVar(value, source)
             var = var or wrapping.wrap(self, value, source)
             self.wrapping.discard(id(value))
-            # A compiled function's Var is that of the wrapped function, which has another source.
-            if has_identity(value) and not issubclass(type(value), _C.CompiledFunction):
+            # The Var of a compiled or scripted function is that of the wrapped function, which has another source.
+            wrapped = issubclass(type(value), _C.CompiledFunction | torch.jit.ScriptFunction)
+            if has_identity(value) and not wrapped:
                 self.memo[id(value)] = var
                 self.keep_alive.append(value)
             return var

@@ -17,6 +17,7 @@ from util import check
 
 import pyframe
 from pyframe.core.python_compat import CLASSMETHODS_CHAIN
+from pyframe.testing import CompileCounter
 
 BACKENDS = pytest.mark.parametrize("backend", ["eager", "inductor"])
 X = torch.tensor([2.0, 0.5])
@@ -603,3 +604,36 @@ def test_what_torch_compile_returned_before_is_traced():
     *found, kept = pyframe.compile(program, backend="eager", fullgraph=True)(X)
     torch.testing.assert_close(tuple(found), expected)
     assert kept is function
+
+
+@torch.jit.script
+def _scripted(x: torch.Tensor, limit: float) -> torch.Tensor:
+    return (x / limit).tanh() * limit
+
+
+class _Clamps(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clamp = _scripted
+
+    def forward(self, x):
+        return _scripted(x, 50.0)
+
+
+def test_scripted_functions_that_are_read_twice():
+    """Their second use was guarded to be the function that torch had scripted, a guard that fails."""
+    layers = torch.nn.ModuleList([_Clamps(), _Clamps()])
+
+    def program(x):
+        for layer in layers:
+            x = layer(x).sin()
+        return layers[0].clamp(x, 2.0) + layers[1].clamp(x, 3.0)
+
+    counter = CompileCounter()
+    compiled = pyframe.compile(program, backend=counter)
+    x = torch.randn(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x), program(x))
+    assert counter.frame_count == 1
