@@ -20,6 +20,9 @@ from typing import Any, ClassVar
 
 from torch import fx
 
+from .symbolic_stub import NAME as SYMBOLIC_SHAPES
+from .symbolic_stub import SYMPY, SymbolicShapesStub, SympyStub, load_sympy
+
 _ROOTS = ("torch._dynamo", "torch._inductor")
 
 
@@ -95,12 +98,14 @@ def _dedupe_symints(graph: fx.Graph) -> None:
     """Does nothing: repeated SymInts become Sizes, which are computed once."""
 
 
-def _make_all() -> dict[str, ModuleStub]:
-    modules: dict[str, ModuleStub] = {}
+def _make_all() -> dict[str, ModuleType]:
+    modules: dict[str, ModuleType] = {
+        SYMBOLIC_SHAPES: SymbolicShapesStub(SYMBOLIC_SHAPES), SYMPY: SympyStub(SYMPY),
+    }  # fmt: skip
 
     def module(name: str, absent: Sequence[str] = (), **known: Any) -> ModuleStub:
-        modules[name] = ModuleStub(name, lambda: _load(name), absent, **known)
-        return modules[name]
+        made = modules[name] = ModuleStub(name, lambda: _load(name), absent, **known)
+        return made
 
     trace = ModuleStub("trace", lambda: _load("torch._inductor.config").trace, provenance_tracking_level=0)
     module(
@@ -170,6 +175,9 @@ class _Finder(MetaPathFinder):
 
     @staticmethod
     def find_spec(name: str, path: Iterable[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name.startswith(f"{SYMPY}.") and isinstance(sys.modules.get(SYMPY), SympyStub):
+            load_sympy()
+            return _found(name)
         if not name.startswith(_ROOTS):
             return None
         if name in _ROOTS:
@@ -177,12 +185,18 @@ class _Finder(MetaPathFinder):
                 stub_torch_compiler.begun.add(name)
                 stub_torch_compiler.withdraw()
         elif isinstance(sys.modules.get(name.rpartition(".")[0]), ModuleStub):
-            module = _load(name)
-            # The import system would take the module's own spec where it finds the module, and run its code again.
-            # It puts the module back; other threads wait for the lock of this import meanwhile.
-            sys.modules.pop(name, None)
-            return importlib.util.spec_from_loader(name, _Loaded(module))
+            _load(name)
+            return _found(name)
         return None
+
+
+def _found(name: str) -> ModuleSpec | None:
+    """A spec of the module `name` that does not run its code again if it is loaded."""
+    module = importlib.import_module(name)
+    # The import system would take the module's own spec where it finds the module, and run its code again. It puts the
+    # module back; other threads wait for the lock of this import meanwhile.
+    sys.modules.pop(name, None)
+    return importlib.util.spec_from_loader(name, _Loaded(module))
 
 
 class _Loaded(Loader):
@@ -205,7 +219,7 @@ class _StubTorchCompiler:
 
     def __init__(self) -> None:
         self.depth = 0
-        self.modules: dict[str, ModuleStub] = {}
+        self.modules: dict[str, ModuleType] = {}
         self.begun: set[str] = set()
 
     def __enter__(self) -> None:
