@@ -44,6 +44,8 @@ from .schedule.row_attention import with_row_attention
 if TYPE_CHECKING:
     from .dynamic.symbols import Sized
 
+BUILDERS = 8  # forward and stages of a backward whose kernels are built at the same time
+
 
 def generate(
     gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, options: CompileOptions = DEFAULT
@@ -87,20 +89,23 @@ def generate_training(
     staging, stages = _stages(joint, halves, spec, buckets)
     half = functools.partial(generate_half, report=report, sized=sized, options=options, captured=gm.graph)
     forward = half(halves.forward, uncounted=joint.uncounted)
-    pool, processes = ThreadPoolExecutor(1), Processes()
-    try:  # the forward's kernels are built while the backward's code is generated
-        building = pool.submit(build_kernels, forward, processes)
-        backward = tuple([half(stage, release=True) for stage in stages])
+    pool, processes = ThreadPoolExecutor(BUILDERS), Processes()
+    try:  # kernels are built while the code of what follows is generated
+        building = [pool.submit(build_kernels, forward, processes)]
+        backward = []
+        for stage in stages:
+            backward.append(half(stage, release=True))
+            building.append(pool.submit(build_kernels, backward[-1], processes))
         with report.phase("build"):
-            without_lock(lambda: ([build_kernels(stage) for stage in backward], building.result()))
+            without_lock(lambda: [each.result() for each in building])
     except BaseException:  # leave no process running, even after Ctrl-C
         processes.stop()
         raise
     finally:
         without_lock(pool.shutdown)
     if sized is None:
-        return TrainingArtifact(spec, forward, backward, staging=staging)
-    return TrainingArtifact(sized.data(spec), forward, backward, sized.symbols.program(), staging)
+        return TrainingArtifact(spec, forward, tuple(backward), staging=staging)
+    return TrainingArtifact(sized.data(spec), forward, tuple(backward), sized.symbols.program(), staging)
 
 
 def _stages(
