@@ -31,8 +31,20 @@ def dropout_residual_and_layer_norm_are_one_kernel():
     check(fn, SEEDS, torch.randn(37, 300), torch.randn(37, 300), torch.randn(300), torch.randn(300), kinds=["persistent"])
 
 
+def neighbours_take_both_words_of_a_block():
+    def used(fn):
+        return {name for k in check(fn, SEEDS).source.kernels for name in ("random_pairs(", "random_bits(") if name in k.text}
+
+    assert used(lambda s: RANDOM_BITS(s, 0, [13, 37])) == {"random_pairs("}
+    assert used(lambda s: (RANDOM_BITS(s, 0, [13, 38]) >= 0).sum(1)) == {"random_pairs("}
+    assert used(lambda s: (RANDOM_BITS(s, 0, [13, 37]) >= 0).sum(1)) == {"random_bits("}  # rows begin at odd counters
+    assert used(lambda s: (RANDOM_BITS(s, 0, [13, 38]) >= 0).sum(0)) == {"random_bits("}
+    assert used(lambda s: RANDOM_BITS(s, 0, [1])) == {"random_bits("}
+
+
 CASES = {fn.__name__: fn for fn in (
     bits_are_those_of_the_reference_in_every_layout,
     rows_and_columns_are_reduced_over_the_same_bits,
     dropout_residual_and_layer_norm_are_one_kernel,
+    neighbours_take_both_words_of_a_block,
 )}  # fmt: skip

@@ -332,9 +332,9 @@ class _Work:
         written = {s.buf for s in self.row_stores}
         if jobs[-1].partial:
             jobs.append(_Job((), False, True))
-        elif joins and not written & self._loaded(self.loop_stores):
+        elif len(jobs) > 1 and jobs[-2].joins and not written & self._loaded(self.loop_stores):
             jobs[-2] = replace(jobs[-2], rows=True)
-        elif not joins and not written & self._loaded([*self.loop_stores, *self.row_stores]):
+        elif not written & self._loaded([*self.loop_stores, *self.row_stores]):
             jobs[-1] = replace(jobs[-1], rows=True)
         else:
             # Programs of the last loop may still read memory that a row-level store overwrites: use another kernel.
