@@ -46,6 +46,7 @@ def worker(rank: int, store: str) -> None:
     if rank == 0:
         print(f"graphs {pyframe.counters['graphs']}, equal to eager after 4 steps")
         assert pyframe.counters["graphs"] == 1
+    dist.barrier()  # no process ends while another one still waits for it
     dist.destroy_process_group()
 
 

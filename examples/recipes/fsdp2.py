@@ -59,6 +59,7 @@ def worker(rank: int, store: str) -> None:
     if rank == 0:
         print(f"graphs {pyframe.counters['graphs']}, equal to one process with the whole batch after 3 steps")
         assert pyframe.counters["graphs"] == 3
+    dist.barrier()  # no process ends while another one still waits for it
     dist.destroy_process_group()
 
 

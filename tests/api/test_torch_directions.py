@@ -50,6 +50,30 @@ def operators(fn, *args):
     return [node.target for gm in found.graphs for node in gm.graph.nodes if node.op.startswith("call")]
 
 
+# ---- settings of torch.compile ----
+def test_patches_of_torch_s_settings_cost_nothing_and_survive_a_break():
+    marked = torch._dynamo.patch_dynamo_config(verbose=True)(lambda x: x.sin())
+
+    def program(x):
+        with torch._dynamo.dont_skip_tracing():
+            y = marked(x)
+            torch._dynamo.graph_break()
+            y = y * 2
+        return y.cos()
+
+    assert breaks(program, X) == (2, [("explicit-break", "torch._dynamo.graph_break was called")])
+    assert torch._dynamo.config.verbose is False and not torch._dynamo.config.dont_skip_tracing
+
+
+def test_a_setting_that_cannot_be_patched_is_the_error_of_eager():
+    def program(x):
+        with torch._dynamo.patch_dynamo_config(recompile_limit=3):
+            return x + 1
+
+    with pytest.raises(ValueError, match="does not support patching config recompile_limit"):
+        pyframe.compile(program, backend="eager")(X)
+
+
 # ---- breaks ----
 def test_graph_break():
     def program(x):

@@ -200,15 +200,64 @@ def mark_static_address():
     return captures_of_sizes(torch._dynamo.mark_static_address) != 2  # without a mark, sizes vary from the second on
 
 
+def step_unsupported():
+    def program(x):
+        torch._dynamo.step_unsupported()
+        return x.sin()
+
+    return not one_graph(program)
+
+
+def _breaks_in(context):
+    """Whether reading a number breaks the graph in a context."""
+    def program(x):
+        with context():
+            y = x + x.sum().item()
+        return y * 2
+
+    return not one_graph(program)
+
+
+def patch_dynamo_config():
+    return _breaks_in(lambda: torch._dynamo.patch_dynamo_config(capture_scalar_outputs=False))
+
+
+def dont_skip_tracing():
+    marked = torch._dynamo.dont_skip_tracing(lambda x: x.sin())
+    return _breaks_in(torch._dynamo.dont_skip_tracing) or not one_graph(lambda x: marked(x) + 1)
+
+
+def disable_nested_graph_breaks():
+    marked = torch._dynamo.disable_nested_graph_breaks(lambda x: x.sin())
+    return _breaks_in(torch._dynamo.disable_nested_graph_breaks) or not one_graph(lambda x: marked(x) + 1)
+
+
+def override_cudagraphs():
+    return _breaks_in(lambda: torch._dynamo.override_cudagraphs(fwd=False))
+
+
+def override_optimization_hint():
+    def program(x):
+        torch._dynamo.override_optimization_hint(x.shape[0], 8)
+        return x + 1
+
+    return not one_graph(program)
+
+
+# Names that torch has had since 2.13.
+NEWER = {"override_cudagraphs", "override_optimization_hint", "allow_c_slot", "bytecode_debugger"}
 CHECKS = {check.__name__: check for check in (
     disable, assume_constant_result, allow_in_graph, nonstrict_trace, is_compiling, is_dynamo_compiling, is_exporting,
     cudagraph_mark_step_begin, wrap_numpy, nested_compile_region, set_stance, reset, graph_break, skip_frame,
     error_on_graph_break, disallow_in_graph, forbid_in_graph, substitute_in_graph, mark_dynamic, maybe_mark_dynamic, mark_static, mark_static_address,
+    step_unsupported, patch_dynamo_config, dont_skip_tracing, disable_nested_graph_breaks, override_cudagraphs,
+    override_optimization_hint,
 )}  # fmt: skip
 # Functions without an effect here that no small program can show.
 UNSEEN = {
     "config", "get_default_backend", "set_default_backend", "set_enable_guard_collectives",
-    "cudagraph_mark_warmup_incomplete",
+    "cudagraph_mark_warmup_incomplete", "set_recursion_limit", "allow_c_slot", "bytecode_debugger",
+    "is_dynamo_disable_recursive", "reset_recompile_user_contexts",
 }  # fmt: skip
 
 
@@ -218,6 +267,10 @@ def test_every_argument_of_torch_compile_has_a_row():
 
 def test_every_name_of_torch_compiler_has_a_row():
     assert set(torch.compiler.__all__) <= COMPILER.keys()
+
+
+def test_every_name_of_torch_dynamo_has_a_row():
+    assert set(torch._dynamo.__all__) <= DYNAMO.keys() | COMPILER.keys()
 
 
 def test_arguments_that_are_the_same_or_missing_are():
@@ -234,6 +287,8 @@ def test_every_claim_about_functions_has_a_check():
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_the_claim_is_true(name):
+    if name in NEWER and not hasattr(torch._dynamo, name):
+        pytest.skip("a newer torch has it")
     claims = [table[name] for table in (COMPILER, DYNAMO) if name in table]
     assert {claim == "honoured" for claim in claims} == {CHECKS[name]()}
 
@@ -241,7 +296,8 @@ def test_the_claim_is_true(name):
 def test_names_of_torch_exist():
     dynamo = {name for name in DYNAMO if not hasattr(torch._dynamo, name)}
     missing = {name for name in dynamo if not hasattr(torch._dynamo.config, name)}
-    assert missing <= {"cache_size_limit"}
+    assert missing - NEWER <= {"cache_size_limit"}
+    assert not missing & NEWER or torch.__version__.startswith(("2.11", "2.12"))
 
 
 def test_settings_with_a_default_are_settings_here():

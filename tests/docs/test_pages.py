@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import re
 import sys
 import textwrap
@@ -19,10 +20,11 @@ from pyframe.vars import registry
 ROOT = Path(__file__).parents[2]
 import gen_walkthrough  # noqa: E402
 
-FILES = [str(path) for folder in ("pyframe", "inductor", "tools", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+FILES = [str(path) for folder in ("pyframe", "inductor", "tools", "tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # The programs of these pages have tests of their own.
 RUN_ELSEWHERE = {"graph_breaks.md": "tests/report/test_break_catalogue.py", "user_guide.md": "tests/api/test_user_guide.py"}
+OWN = ("pyframe", "inductor", "benchmarks", "tools")
 WORDS = 2000  # of the architecture page, excerpts apart
 _PYTHON = re.compile(r"^( *)```python\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _PATH = re.compile(r"`((?:docs|tests|tools|benchmarks|examples|csrc|inductor|pyframe|\.ci|\.github)/[\w./-]*)`")
@@ -80,6 +82,18 @@ def test_the_files_that_it_names_exist(page):
 def test_the_commands_that_it_names_exist(page):
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(_TARGET.findall(page.read_text())) <= targets
+
+
+FORMS = [*PAGES, *sorted((ROOT / ".github").rglob("*.[my]*"))]
+
+
+@pytest.mark.parametrize("page", FORMS, ids=names_of(FORMS))
+def test_the_programs_that_it_runs_exist(page):
+    text = page.read_text()
+    modules = {name for name in re.findall(r"python -m\s+([\w.]+)", text) if name.split(".")[0] in OWN and not name.endswith(".NAME")}
+    assert [name for name in modules if importlib.util.find_spec(name.rstrip(".")) is None] == []
+    scripts = set(re.findall(r"python ((?:tools|examples|benchmarks)/[\w/]+\.py)", text))
+    assert [path for path in scripts if not (ROOT / path).exists()] == []
 
 
 def test_the_tests_of_make_check_exist():

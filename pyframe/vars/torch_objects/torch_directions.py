@@ -16,7 +16,7 @@ from typing import Any
 from ...core.source import CallSource, ConstSource, Source
 from ..objects.functions import FunctionVar
 from ..objects.originals import in_torch, torchs_class
-from ..protocol.base import Var
+from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar
 from ..protocol.slots import constant_or
 from ..tracer import Tracer
@@ -59,6 +59,11 @@ def wrap_direction(value: types.FunctionType, source: Source | None) -> Var | No
         for name, whole_frame in _CALLS.items():
             if getattr(decorators, name, None) is value:
                 return DirectionVar(value, source, whole_frame)
+        if getattr(decorators, "patch_dynamo_config", None) is value:
+            return PatchSettingsVar(value, source)
+        patch = vars(getattr(decorators, "DynamoConfigPatchProxy", object))
+        if value in (patch.get("__enter__"), patch.get("__exit__")):
+            return NoEffectVar(value, source)
     utilities = sys.modules.get("torch._dynamo.utils")
     if utilities is not None and value.__globals__ is vars(utilities):
         for name, kind in _ABOUT_BREAKS.items():
@@ -112,6 +117,31 @@ class DirectionVar(FunctionVar):
         if self.whole_frame and len(tx.frames) == 1:
             tx.run_eagerly(what)
         return tx.graph_break("explicit-break", what)
+
+
+class PatchSettingsVar(FunctionVar):
+    """`torch._dynamo.patch_dynamo_config`, which `dont_skip_tracing` and others call: it creates a context manager for
+    settings of torch.compile, which have no effect on captures."""
+
+    __slots__ = ()
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        assert self.fn is not None
+        try:
+            names = {name: value.constant() for name, value in kwargs.items()}
+            created = self.fn(*(arg.constant() for arg in args), **names)
+        except (NotConstant, ValueError, AttributeError):  # the last two: torch has no such setting
+            return tx.graph_break("unsupported-context-manager", f"{self.name} of these arguments")
+        return tx.wrap(created, ConstSource.of(created, self.name))
+
+
+class NoEffectVar(FunctionVar):
+    """A method that switches settings of torch.compile, which have no effect on captures."""
+
+    __slots__ = ()
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return ConstVar(None)
 
 
 class ResetVar(FunctionVar):
