@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__version__ = "0.1.0"
+from .version import __version__ as __version__
 
 _PUBLIC = {
     "compile": "api", "explain": "api", "disable": "api", "graph_break": "api", "reset": "api", "is_compiling": "api",

@@ -30,5 +30,4 @@ from .metrics import counters as counters
 from .report.logs import set_logs as set_logs
 from .stance import set_stance as set_stance
 from .vars.torch_objects.error_on_graph_break import error_on_graph_break as error_on_graph_break
-
-__version__: str
+from .version import __version__ as __version__

@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from . import __version__
+from .version import __version__
 
 
 def parser() -> argparse.ArgumentParser:

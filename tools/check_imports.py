@@ -19,9 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS: dict[str, list[str]] = {
     "": ["inductor", "pyframe"],
     "pyframe": [
-        "_C", "bytecode", "core", "errors", "exc", "config", "metrics", "torch_resets", "callables", "module", "report",
-        "stance", "options", "vars", "requirements", "dynamic", "emit", "interp", "backends", "example_inputs",
-        "entries", "recompile", "driver", "shared_captures", "api", "testing", "cli", "__init__", "__main__",
+        "version", "_C", "bytecode", "core", "errors", "exc", "config", "metrics", "torch_resets", "callables",
+        "module", "report", "stance", "options", "vars", "requirements", "dynamic", "emit", "interp", "backends",
+        "example_inputs", "entries", "recompile", "driver", "shared_captures", "api", "testing", "cli", "__init__",
+        "__main__",
     ],
     "pyframe.vars": [
         "__init__", "codegen", "traced_graph", "tracer", "registry", "polyfills", "protocol", "containers", "objects",

@@ -13,7 +13,7 @@ import platform
 import sys
 from pathlib import Path
 
-from .. import __version__
+from ..version import __version__
 from .finding import Finding
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
