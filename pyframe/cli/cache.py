@@ -28,20 +28,23 @@ def health(directory: Path | None) -> Finding:
     try:
         place = Path(os.path.realpath(directory))
         existing = next(path for path in (place, *place.parents) if path.exists())
-        reason = distrust(existing)
         if not existing.is_dir():
             return Finding(what, f"{directory} is not used: {existing} is not a directory", ELSEWHERE)
+        reason = distrust(existing) if existing == place else None
     except OSError as error:
         return Finding(what, f"{directory} cannot be examined: {error}", ELSEWHERE)
+    try:
+        # The permissions alone do not tell whether files can be created. A directory that is missing is created as this
+        # one is, so that the same is true of it.
+        with tempfile.TemporaryDirectory(dir=existing, prefix=".pyframe-doctor-") as created:
+            reason = reason or distrust(Path(created))
+    except OSError as error:
+        if reason is None:
+            remedy = f"make {existing} writable, or {ELSEWHERE}"
+            return Finding(what, f"{directory} cannot be written: {error.strerror}", remedy)
     if reason is not None:
         remedy = "remove the write permission of others, or set PYFRAME_CACHE_DIR to a directory of your own"
         return Finding(what, f"{directory} is not used: {reason}", remedy)
-    try:
-        with tempfile.TemporaryDirectory(dir=existing, prefix=".pyframe-doctor-"):
-            pass  # the permissions alone do not tell whether files can be created
-    except OSError as error:
-        remedy = f"make {existing} writable, or {ELSEWHERE}"
-        return Finding(what, f"{directory} cannot be written: {error.strerror}", remedy)
     return Finding(what, str(directory) if existing == place else f"{directory} (made when it is first needed)")
 
 

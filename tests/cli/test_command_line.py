@@ -137,6 +137,16 @@ def test_a_cache_that_others_may_write_to_is_wrong(capsys, tmp_path):
     assert "\nwrong: cache\n" in capsys.readouterr().out
 
 
+def test_a_cache_that_will_be_created_where_everybody_may_create_files_is_right(monkeypatch, capsys, tmp_path):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o1777)  # as /tmp
+    monkeypatch.setenv("PYFRAME_CACHE_DIR", str(tmp_path / "shared" / "cache"))
+    assert main(["cache"]) == 0 and "made when it is first needed" in capsys.readouterr().out
+    (tmp_path / "shared").chmod(0o777)  # others may replace the directory
+    assert main(["cache"]) == 1 and "others may replace what is in" in capsys.readouterr().out
+    assert not list((tmp_path / "shared").iterdir())
+
+
 def test_explain_runs_the_script_as_python_does(tmp_path):
     done = explain(tmp_path, "", "--guards", "1")
     assert done.returncode == 0, done.stderr
