@@ -83,9 +83,9 @@ def _group(kernel: ExternKernel) -> RowAttention | None:
         return None
     scale = kernel.kwargs.get("scale")
     scale = 1 / math.sqrt(query.layout.size[3]) if scale is None else float(scale)
-    batch, heads, _, columns = (*query.layout.size[:3], key.layout.size[2])
+    outer = [*query.layout.size[:2], key.layout.size[2]]
     return RowAttention(
-        [batch, heads, columns], [], [], False, {kernel.outputs[0].name}, kernel=kernel, query=query, key=key,
+        outer, [], [], False, {kernel.outputs[0].name}, kernel=kernel, query=query, key=key,
         value=value, mask=mask, scale=scale,
     )  # fmt: skip
 

@@ -34,7 +34,7 @@ class ConvolutionKernel(ProductKernel):
             place, lanes = self._one_tap(begin, whole), "channel"
         else:
             place, lanes = self._several_taps(begin), ""
-        image, filters = self._pointers(lanes)
+        image, filters = self._corners(lanes)
         over = [] if whole else [f"(depth < {self.sizes.depth})"]
         left = [*(["ymask"] if "y" in self.masked else []), *self._inside(by_tap)]
         left += [f"{mask}[None, :]" for mask in over]
@@ -59,7 +59,7 @@ class ConvolutionKernel(ProductKernel):
         for name, stride, padding in zip(_NAMES, found.stride, found.padding):
             self.lines.append(f"{name} = {name} * {stride} - {padding}")
 
-    def _pointers(self, channel: str) -> tuple[str, str]:
+    def _corners(self, channel: str) -> tuple[str, str]:
         """The text of pointers to the elements below the first tap, and to the first tap of the filters, at these
         channels (none: the first one)."""
         found, (image, filters) = self.convolution, self.product.kernel.args[:2]
