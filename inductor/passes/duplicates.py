@@ -6,6 +6,7 @@ angles. Each would be computed in a kernel of every layer.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ def without_duplicates(gm: fx.GraphModule) -> bool:
     first: dict[Any, fx.Node] = {}
     changed = False
     for node in gm.graph.nodes:
+        if _may_write(node):
+            first.clear()
         if not _is_pure(node):
             continue
         found = first.setdefault((node.target, _frozen(node.args), _frozen(node.kwargs)), node)
@@ -37,6 +40,14 @@ def without_duplicates(gm: fx.GraphModule) -> bool:
         gm.graph.eliminate_dead_code()
         gm.recompile()
     return changed
+
+
+def _may_write(node: fx.Node) -> bool:
+    """Whether a node may write to memory that nodes behind it read."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.is_mutable
+    return node.op.startswith("call") and target is not operator.getitem
 
 
 def _is_pure(node: fx.Node) -> bool:

@@ -69,6 +69,14 @@ def test_values_that_differ():
         assert len(before) - len(after) <= (before.count(torch.ops.aten.sigmoid.default) > 1)
 
 
+def test_values_before_and_behind_a_write():
+    x = torch.randn(4)
+    gm = fx.symbolic_trace(lambda x: torch.ops.aten.exp.default(x) + (torch.ops.aten.zero_.default(x), torch.ops.aten.exp.default(x))[1])
+    for node in gm.graph.nodes:
+        node.meta["val"] = x
+    assert not without_duplicates(gm)
+
+
 def test_true_is_not_one():
     x = torch.randn(4)
     gm = fx.symbolic_trace(lambda x: torch.ops.aten.mul.Tensor(x, True) + torch.ops.aten.mul.Tensor(x, 1))
