@@ -1,4 +1,4 @@
-"""Matrix products with what follows them, on a GPU: eager, torch.compile and ours.
+"""Matrix products and convolutions with what follows them, on a GPU: eager, torch.compile and ours.
 
     python -m benchmarks.matmul [--cases NAME ...] [--peer MODE] [--out DIR]
 
@@ -33,7 +33,8 @@ TOLERANCE = 2e-2
 
 @dataclass(frozen=True)
 class Case:
-    """A program and the sizes of its arguments, which are bfloat16 except number `codes`, which is int8."""
+    """A program and the sizes of its arguments, which are bfloat16 except number `codes`, which is int8. Arguments with
+    four dimensions are in channels_last."""
 
     fn: Callable[..., torch.Tensor]
     sizes: tuple[tuple[int, ...], ...]
@@ -56,6 +57,15 @@ def quantized(x: Any, codes: Any, scale: Any) -> Any:
     return F.linear(x, (codes * scale).to(x.dtype))
 
 
+def convolved(x: Any, w: Any, mean: Any, variance: Any) -> Any:
+    y = F.conv2d(x, w, padding=w.shape[-1] // 2)
+    return F.batch_norm(y, mean, variance.abs() + 1).relu()
+
+
+def halved(x: Any, w: Any, mean: Any, variance: Any) -> Any:
+    return F.batch_norm(F.conv2d(x, w, stride=2), mean, variance.abs() + 1)
+
+
 def scores(q: Any, k: Any) -> Any:
     return torch.softmax((q @ k.mT * 0.125).float(), -1)
 
@@ -74,6 +84,12 @@ CASES = {
     "4096 rows, 4096 -> 4096, gelu": Case(activated, ((4096, 4096), (4096, 4096), (4096,))),
     "4096 rows, 4096 -> 4096, residual": Case(residual, ((4096, 4096), (4096, 4096), (4096,), (4096, 4096))),
     "attention scores, 197 tokens": Case(scores, ((192, 197, 64), (192, 197, 64))),
+    "convolution 3x3, 32 x 64 x 56 x 56": Case(convolved, ((32, 64, 56, 56), (64, 64, 3, 3), (64,), (64,))),
+    "convolution 3x3, 32 x 128 x 28 x 28": Case(convolved, ((32, 128, 28, 28), (128, 128, 3, 3), (128,), (128,))),
+    "convolution 3x3, 32 x 512 x 7 x 7": Case(convolved, ((32, 512, 7, 7), (512, 512, 3, 3), (512,), (512,))),
+    "convolution 3x3, 1 x 256 x 14 x 14": Case(convolved, ((1, 256, 14, 14), (256, 256, 3, 3), (256,), (256,))),
+    "convolution 1x1, 32 x 64 x 56 x 56": Case(convolved, ((32, 64, 56, 56), (256, 64, 1, 1), (256,), (256,))),
+    "convolution 1x1 / 2, 32 x 256 x 56 x 56": Case(halved, ((32, 256, 56, 56), (512, 256, 1, 1), (512,), (512,))),
     "4096 rows, 768 -> 50257, log softmax": Case(vocabulary, ((4096, 768), (50257, 768))),
 }
 
@@ -88,6 +104,9 @@ def inputs(case: Case) -> list[list[torch.Tensor]]:
         if k == case.codes:
             return torch.randint(-127, 128, size, device="cuda", dtype=torch.int8)
         x = torch.randn(size, device="cuda", dtype=torch.bfloat16)
+        if len(size) == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+            return x * torch.Size(size[1:]).numel() ** -0.5 if k else x
         return x * scale if k and len(size) > 1 else x
 
     return [[tensor(k, size) for k, size in enumerate(case.sizes)] for _ in range(count)]
