@@ -31,7 +31,7 @@ from .ir.printer import print_graph
 from .log.stages import show
 from .lower import lower_graph, separate_results
 from .options import DEFAULT, CompileOptions
-from .passes import biases_apart, run_joint_passes, run_passes
+from .passes import run_half_passes, run_joint_passes, run_passes
 from .process.compile_lock import without_lock
 from .process.import_stubs import stub_torch_compiler
 from .runtime.plan import Form
@@ -143,7 +143,7 @@ def generate_half(
     """The artifact of the forward or the backward, which returns a list. `release`: as in `codegen`, for the backward.
     `uncounted`: as in PlanSpec. `captured`: as in `codegen`."""
     with stub_torch_compiler, report.phase("passes"):
-        biases_apart(half)
+        run_half_passes(half)
         shared = separate_results(half)
         if sized is not None:
             sized.substitute(half)

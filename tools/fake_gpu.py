@@ -19,7 +19,7 @@ from inductor.aot.random import seeded
 from inductor.aot.training_decompositions import training_decompositions
 from inductor.ir.nodes import GraphIR
 from inductor.lower import lower_graph, separate_results
-from inductor.passes import biases_apart, run_joint_passes, run_passes, without_known_masks
+from inductor.passes import run_half_passes, run_joint_passes, run_passes, without_known_masks
 
 GPU = torch.device("cuda:0")
 
@@ -84,5 +84,5 @@ def lowered_training(gm: fx.GraphModule, inputs: Sequence[Any]) -> tuple[GraphIR
 
 
 def _lowered_half(half: fx.GraphModule) -> GraphIR:
-    biases_apart(half)
+    run_half_passes(half)
     return lower_graph(half, separate_results(half))

@@ -14,7 +14,7 @@ from torch import fx
 
 from ..dtypes import dtype_name, dtype_of
 from ..errors import Unsupported
-from ..ir.buffer import Buffer, ComputedBuffer, ExternKernel, InputBuffer, Layout, View
+from ..ir.buffer import Buffer, ComputedBuffer, ExternKernel, InputBuffer, Layout, View, part_dtype
 from ..ir.nodes import BufferView, GraphIR
 from ..ir.size import AnySize, Size, hint, named
 from ..runtime import plan_spec as spec
@@ -164,6 +164,7 @@ class _Planner:
             self.tensors |= {b.name: b for b in outs if b is not None}
         self.layouts = {n: b.layout for n, b in self.tensors.items()}
         self.dtypes = {n: dtype_name(b.dtype) for n, b in self.tensors.items()}
+        self.loop_dtypes = {n: dtype_name(part_dtype(b.dtype)) for n, b in self.tensors.items()}  # as which loops access them
         self.escapes = output_names(graph)
         self.used = _used_names(graph)
         self.aligned: set[str] = set()  # inputs that kernels expect to be aligned to 16 bytes
@@ -232,7 +233,7 @@ class _Planner:
             return [_Call(None, created, created)]
         source = self.source if isinstance(self.source, Source) else self.source.host
         if what.device.type == "cpu":
-            number, bufs, symbols = source.kernel(what, self.dtypes)
+            number, bufs, symbols = source.kernel(what, self.loop_dtypes)
             if STATUS in bufs and source is not self.source:
                 raise Unsupported("an index that may be out of bounds, on the CPU, in a graph on a GPU")
             return [_Call(number, bufs, self._created(bufs, what.stored), symbols=symbols, on_host=True, groups=[what])]
@@ -244,13 +245,13 @@ class _Planner:
 
     def _launches(self, source: TritonSource, group: Group) -> list[_Call]:
         """The launches of a group. Scratch memory shared by them is in the arena, like other intermediates."""
-        return self._calls(source, source.group(group, self.dtypes), group.stored, [group])
+        return self._calls(source, source.group(group, self.loop_dtypes), group.stored, [group])
 
     def _several(self, groups: list[Group]) -> list[_Call]:
         """The launches of groups that are independent of each other."""
         assert not isinstance(self.source, Source)
         calls = []
-        for launches, members in self.source.several(groups, self.dtypes):
+        for launches, members in self.source.several(groups, self.loop_dtypes):
             stored = set().union(*(group.stored for group in members))
             calls += self._calls(self.source, launches, stored, members)
         return calls
@@ -262,12 +263,12 @@ class _Planner:
         for scratch in launches.scratch:
             name, dtype = names[scratch.name], dtype_of(scratch.dtype)
             self.layouts[name] = Layout.contiguous(self.device, dtype, (_unsettled(scratch.size),))
-            self.dtypes[name] = scratch.dtype
+            self.dtypes[name] = self.loop_dtypes[name] = scratch.dtype
         calls = []
         for launch in launches.launches:
             kernel = source.kernels[launch.kernel]
             numbers = [(i, b) for i, b in enumerate(launch.bufs) if isinstance(b, HostNumber)]
-            by_value = tuple((i, b.position * dtype_of(self.dtypes[b.buf]).itemsize) for i, b in numbers)
+            by_value = tuple((i, b.position * dtype_of(self.loop_dtypes[b.buf]).itemsize) for i, b in numbers)
             bufs = [b.buf if isinstance(b, HostNumber) else names.get(b, b) for b in launch.bufs]
             makes = [*self._created(bufs, stored), *(b for b in bufs if b in names.values())]
             self.aligned |= {b for i, b in enumerate(bufs) if i in kernel.aligned and b in self.given}

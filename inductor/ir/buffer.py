@@ -62,6 +62,12 @@ class Layout:
             self, size=tuple(size), stride=tuple(stride), offset=self.offset if offset is None else offset
         )
 
+    def parts(self) -> Layout:
+        """Of complex numbers: the same memory as real numbers, with a last dimension of size 2 for the real and the
+        imaginary part."""
+        stride = (*(2 * s for s in self.stride), 1)
+        return Layout(self.device, part_dtype(self.dtype), (*self.size, 2), stride, 2 * self.offset)
+
     @property
     def numel(self) -> int:
         """Number of elements."""
@@ -73,6 +79,14 @@ class Layout:
         if not self.numel:
             return self.offset
         return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.size, self.stride))
+
+
+_PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
+
+
+def part_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which loops access memory of `dtype`: of complex numbers, that of their parts, else `dtype`."""
+    return _PARTS.get(dtype, dtype)
 
 
 def contiguous_strides(size: Sequence[int]) -> tuple[int, ...]:

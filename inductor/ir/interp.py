@@ -199,7 +199,7 @@ def run_graph(graph: GraphIR, inputs: Sequence[Any]) -> list[Any]:
         if isinstance(node, ComputedBuffer):
             if node.mutates is None:
                 memory[node.name] = torch.empty(node.layout.extent, dtype=node.dtype)
-            run_body(node.body, memory)
+            run_body(node.body, {n: torch.view_as_real(x).flatten() if x.is_complex() else x for n, x in memory.items()})
         elif isinstance(node, ExternKernel):
             result = node.target(*map(operand, node.args), **{k: operand(v) for k, v in node.kwargs.items()})
             results = result if node.returns_tuple else (result,)

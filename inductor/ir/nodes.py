@@ -158,15 +158,50 @@ def store_padded(graph: Allocator, value: TensorValue, size: Sequence[int]) -> B
 
 def store_body(name: str, layout: Layout, value: TensorValue, order: Sequence[int]) -> LoopBody:
     """The loop body that writes `value` to buffer `name` with `layout`; `order` lists the dimensions, outermost first.
-    """
+    Complex values are in memory, and their parts are copied."""
+    if layout.dtype.is_complex:
+        assert isinstance(value, BufferView)
+        parts = BufferView(value.buffer, value.layout.parts())
+        return parts_body(name, layout, [lambda i: parts.load((*i, 0)), lambda i: parts.load((*i, 1))], order)
 
     def fn(loop: tuple[Index, ...], _: tuple[Index, ...]) -> None:
-        index: list[Index] = [0] * len(order)
-        for d, i in zip(order, loop):
-            index[d] = i
+        index = _ordered(loop, order)
         ops.store(name, layout.index(index), ops.to_dtype(value.load(index), layout.dtype))
 
     return trace([value.size[d] for d in order], (), fn)
+
+
+def parts_body(name: str, layout: Layout, parts: Sequence[InnerFn], order: Sequence[int]) -> LoopBody:
+    """The loop body that writes complex numbers to buffer `name` with `layout`. `parts` are functions of the index that
+    give the real and the imaginary part; `order` is as for `store_body`."""
+    whole = layout.parts()
+
+    def fn(loop: tuple[Index, ...], _: tuple[Index, ...]) -> None:
+        index = _ordered(loop, order)
+        values = [ops.to_dtype(part(tuple(index)), whole.dtype) for part in parts]
+        for k, value in enumerate(values):
+            ops.store(name, whole.index((*index, k)), value)
+
+    return trace([layout.size[d] for d in order], (), fn)
+
+
+def _ordered(loop: tuple[Index, ...], order: Sequence[int]) -> list[Index]:
+    """The index of an element, given the loop variables of its dimensions in this order."""
+    index: list[Index] = [0] * len(order)
+    for d, i in zip(order, loop):
+        index[d] = i
+    return index
+
+
+def store_complex(graph: Allocator, real: TensorValue, imag: TensorValue, like: Layout) -> BufferView:
+    """A new buffer with complex numbers of these parts. It has the strides of `like` if those are dense, else it is
+    contiguous."""
+    order, stride = dense_order(like.size, like.stride), like.stride
+    if order is None or 0 in like.size:
+        order, stride = list(range(len(like.size))), contiguous_strides(like.size)
+    layout = Layout(like.device, like.dtype, like.size, tuple(stride))
+    parts = [real.loader(), imag.loader()]
+    return BufferView(graph.add_computed(layout, lambda name: parts_body(name, layout, parts, order)), layout)
 
 
 @dataclass(eq=False)

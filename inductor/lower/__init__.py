@@ -3,6 +3,7 @@
 from ..errors import Unsupported
 from . import (
     batch_norm,
+    complex_memory,
     convolution,
     creation,
     flex_attention,
@@ -25,6 +26,6 @@ __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_grap
 
 # Importing these modules registers their lowerings.
 _MODULES = (
-    batch_norm, convolution, creation, flex_attention, index_writes, indexing, partial_writes, pointwise, pooling,
+    batch_norm, complex_memory, convolution, creation, flex_attention, index_writes, indexing, partial_writes, pointwise, pooling,
     products, random, reductions, scans, sorting, views,
 )  # fmt: skip

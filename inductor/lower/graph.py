@@ -37,6 +37,7 @@ from ..ir.sized import AnyTensor, SizedTensor
 from ..overlap import elements_overlap
 from .alignment import PRODUCTS, padded_length, padded_sizes, turned
 from .common import is_value, used_results
+from .complex_memory import OF_PARTS
 from .in_place import InPlace, earlier_readers, in_place_writes
 from .index_writes import IndexWrite, index_write
 from .origins import set_origins
@@ -164,8 +165,10 @@ class GraphLowering:
         return self.extern(target)
 
     def in_loops(self) -> bool:
-        """Whether loops support all dtypes of the current node's inputs and results. They do not support complex
-        numbers, nor, on the CPU, 8-bit floats and uint16 to uint64."""
+        """Whether loops support all dtypes of the current node's inputs and results. They support complex numbers only
+        as parts in memory and, on the CPU, no 8-bit floats and uint16 to uint64."""
+        if self.node.target in OF_PARTS:
+            return True
         vals: list[Any] = [node.meta.get("val") for node in self.node.all_input_nodes]
         vals.extend(self.val if isinstance(self.val, tuple | list) else (self.val,))
         return not any(is_tensor(val) and (val.dtype.is_complex or _not_on_cpu(val)) for val in vals)
@@ -292,7 +295,7 @@ class GraphLowering:
         """Realizes the value, with the strides of `val` if those are dense."""
         if isinstance(value, Pointwise) and value.stride is None:
             value.stride = tuple(val.stride())
-        memory = value.realize(self)
+        memory = own_dtype(self, value.realize(self))
         wanted = tuple(val.stride())
         if _same_strides(memory.layout, wanted) or dense_order(val.shape, wanted) is None:
             return memory
@@ -542,8 +545,13 @@ def viewed_memory(graph: GraphLowering, value: TensorValue) -> BufferView:
         memory = viewed_memory(graph, base)
         layout = relayout(memory.layout)
         if layout is not None:
-            return BufferView(memory.buffer, layout)
-    return value.realize(graph)
+            return own_dtype(graph, BufferView(memory.buffer, layout))
+    return own_dtype(graph, value.realize(graph))
+
+
+def own_dtype(graph: GraphLowering, memory: BufferView) -> BufferView:
+    """A value in a buffer of its dtype: parts of complex numbers that more than loops read are copied."""
+    return memory if memory.dtype == memory.buffer.dtype else store(graph, memory, tuple(memory.layout.stride))
 
 
 def _check_within(view: Layout, buffer: Buffer) -> None:

@@ -1,7 +1,7 @@
 """Rewrites graphs into faster ones before lowering; each module of this package holds one kind of rewrite.
 
 `run_passes` takes an ATen graph without gradients and `run_joint_passes` a joint graph before it is partitioned; on the
-forward and backward that result, only `biases_apart` runs. `without_known_masks` (`attention.py`) comes first of all:
+forward and backward that result, `run_half_passes`. `without_known_masks` (`attention.py`) comes first of all:
 it takes the torch-level graph, before it is traced to ATen.
 """
 
@@ -13,6 +13,7 @@ from torch import fx
 
 from .attention import without_known_masks
 from .bias import biases_apart
+from .complex_parts import parts_of_complex
 from .convolution import without_bias
 from .depthwise import filters_by_tap
 from .devices import on_one_device
@@ -23,7 +24,7 @@ from .matmul import products_of_convolutions, products_of_gradients
 from .stacks import items_of_stacks
 from .stem import blocks_of_pixels
 
-__all__ = ["biases_apart", "run_joint_passes", "run_passes", "without_known_masks"]
+__all__ = ["run_half_passes", "run_joint_passes", "run_passes", "without_known_masks"]
 
 
 def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = False) -> fx.GraphModule:
@@ -35,7 +36,7 @@ def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = F
     items_of_stacks(gm)
     on_one_device(gm)
     without_duplicates(gm)
-    biases_apart(gm)
+    run_half_passes(gm)
     converted = channels_last(gm, shared, force)
     if converted:
         products_of_convolutions(gm)
@@ -47,6 +48,12 @@ def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = F
         gm.graph.lint()
         gm.recompile()
     return gm
+
+
+def run_half_passes(gm: fx.GraphModule) -> None:
+    """The passes for a graph without gradients and for the forward and backward of one with gradients."""
+    biases_apart(gm)
+    parts_of_complex(gm)
 
 
 def run_joint_passes(gm: fx.GraphModule, force: bool = False) -> None:

@@ -12,7 +12,7 @@ from triton_support import Runner
 from inductor.codegen import codegen
 from inductor.ir.buffer import ComputedBuffer, ExternKernel, View
 from inductor.lower import alignment
-from inductor.passes import biases_apart
+from inductor.passes.bias import biases_apart
 from inductor.schedule import schedule
 
 

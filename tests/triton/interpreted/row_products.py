@@ -8,7 +8,7 @@ from op_samples import lowered
 from triton_support import Runner
 
 from inductor.ir.buffer import ExternKernel
-from inductor.passes import biases_apart
+from inductor.passes.bias import biases_apart
 
 
 def prepared(gm):
