@@ -59,6 +59,20 @@ def test_what_other_streams_and_the_host_see():
         got.record_stream(other)
 
 
+def test_a_kernel_behind_a_wait_for_another_stream_starts_after_it():
+    first, second = pyframe.compile(lambda x: x.sin() * 2), pyframe.compile(lambda y: (y + 1).sum(-1))
+    x, y, other = torch.randn(64, 64, device="cuda"), torch.zeros(64, 4096, device="cuda"), torch.cuda.Stream()
+    first(x), second(y)
+    for k in range(1, 21):
+        torch.cuda.synchronize()
+        with torch.cuda.stream(other):
+            torch.cuda._sleep(2_000_000)
+            y.fill_(k)
+        first(x)
+        torch.cuda.current_stream().wait_stream(other)
+        assert (second(y) == (k + 1) * 4096).all()
+
+
 def test_kernels_of_this_gpu_start_early():
     seen = []
     original = cuda.loadable
