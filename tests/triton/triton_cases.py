@@ -104,6 +104,15 @@ def softmax_of_infinities(shape, dim):
     check(lambda x: x.softmax(dim), torch.full(shape, -torch.inf))
 
 
+@cases(eight=(704, 8), four=(700, 4), one=(701, 1))
+@with_limits(**SHORT)
+def a_thread_takes_the_exponentials_of_adjacent_halves_together(length, together):
+    x = (torch.randn(5, length) * 4).half()
+    x[1, 5], x[2, 100:], x[3] = -torch.inf, -torch.inf, -torch.inf
+    runner = check(lambda x: x.float().softmax(-1), x, kinds=["looped"])
+    assert (f"RBLOCK // {together}]" in runner.source.kernels[0].text) == (together > 1)
+
+
 def reduce_every_way(shape, dim):
     x = torch.rand(shape) + 0.5
     check(lambda x, p: (x.sum(dim), x.amax(dim), x.amin(dim), p.prod(dim), (x > 1.49).any(dim), (x > 0.5).all(dim)),

@@ -6,12 +6,14 @@ import torch.nn.functional as F
 from fake_gpu import on_gpu
 from torch import fx
 from triton_support import Runner
+from worker_sizes import lowered_once
 
 from inductor.aot import batch_norm
-from inductor.codegen.triton import heuristics
 from inductor.aot.decompositions import decompositions
 from inductor.aot.functionalize import to_aten
+from inductor.codegen.triton import heuristics
 from inductor.lower import lower_graph
+from inductor.runtime.triton_build import build_all
 
 
 def program(fn, *args):
@@ -171,6 +173,27 @@ def test_running_statistics(joined):
     for got, want in zip((mean, var), exact[1:3], strict=True):
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
     assert kinds[:3] == ["shared"] * 3
+
+
+@pytest.mark.parametrize("sizes", [((3, 20000), (2, 17001), (4, 33000)), ((37, 1500), (5, 1600), (130, 3001))])
+def test_sizes_that_vary(joined, sizes):
+    dim = 1 if sizes[0][1] > 16384 else 0
+
+    def fn(x, w):
+        x = x.t() if dim == 0 else x
+        mean = x.sum(dim, keepdim=True) / x.shape[dim]
+        return [mean, ((x - mean) * (x - mean)).sum(dim), (x - mean) * w.sum()]
+
+    graph, symbols = lowered_once(fn, *sizes[0])
+    runner, program = Runner(None, graph=graph), symbols.program()
+    assert any("moments_step(" in k.text for k in runner.source.kernels)
+    assert all(cubin.data for cubin in build_all(runner.source.kernels, 90))
+    for n, m in sizes:
+        runner.values = program.values({"size0": n, "size1": m})
+        assert program.serves(runner.values)
+        x, w = torch.randn(n, m) + 100, torch.randn(m)
+        for got, want in zip(runner.run(x, w), fn(x.double(), w.double()), strict=True):
+            torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-3)
 
 
 def test_no_elements():
