@@ -296,7 +296,7 @@ class _Work:
         # Correcting the mean of a row that is held costs more than half precision gains.
         exact = not held or self.axes.contiguous == "x" or not _rough(self.values, self.dtypes)
         if exact and not self.scans and not same(r.size, 0):
-            self.moments = moments(self.values.reductions, r.size)
+            self.moments = moments(self.values, r.size)
         # reductions that are computed together with an earlier one
         self.pairs = {} if held else online_pairs(self.values.reductions)
         self.pairs |= {} if held else {squares: pair.total for squares, pair in self.moments.items()}

@@ -9,12 +9,11 @@ squares, as if each were an element.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...ir.size import AnySize, same
 from ...schedule.index import Affine
-from ..values import Val
+from ..values import Val, Values
 from .accumulate import ROW, Part, Reducer
 from .emit import Emitter, Piece
 
@@ -30,10 +29,11 @@ class Moments:
     deviation: Val
 
 
-def moments(reductions: Iterable[Val], length: AnySize) -> dict[Val, Moments]:
-    """The moments in float32 among the reductions of rows of `length` elements, by their `squares`."""
+def moments(values: Values, length: AnySize) -> dict[Val, Moments]:
+    """The moments in float32 among the reductions of rows of `length` elements, by their `squares`. A sum that is used
+    as such is left alone: what follows from the mean is less accurate where elements cancel."""
     found: dict[Val, Moments] = {}
-    for squares in reductions:
+    for squares in values.reductions:
         deviation = _squared(squares.args[0]) if squares.attrs[0] == "sum" else None
         if deviation is None or deviation.op != "sub":
             continue
@@ -43,7 +43,10 @@ def moments(reductions: Iterable[Val], length: AnySize) -> dict[Val, Moments]:
         total = center.args[0]
         if total.op == "reduction" and total.attrs[0] == "sum" and total.args[0] is v and total.kind == v.kind == "f":
             found[squares] = Moments(squares, center, total, deviation)
-    return found
+    of = {pair.total: pair.center for pair in found.values()}
+    used = {a for v in values.table.values() for a in v.args if a in of and v is not of[a]}
+    used |= {v for store in values.stores for v in store.operands()}
+    return {squares: pair for squares, pair in found.items() if pair.total not in used}
 
 
 def _squared(value: Val) -> Val | None:
@@ -109,7 +112,6 @@ class MomentsReducer(Reducer):
         e.lines.append(f"{center} = {first} + {mean}")
         e.define(self.pair.center, Piece(center, "f", ROW))
         e.define(self.pair.squares, Piece(squares, "f", ROW))
-        e.define(self.pair.total, Piece(f"({center} * rnumel)", "f", ROW))
 
 
 class HeldMomentsReducer(Reducer):

@@ -92,6 +92,22 @@ def test_an_unlike_first_element_does_not_spoil_the_variance():
     assert ((mean - exact_mean) / exact_var.sqrt()).abs().max() < 1e-5
 
 
+def test_a_sum_that_is_used_itself_is_not_computed_from_the_mean():
+    x = torch.randn(3, 33000)
+    x[:, 0], x[:, 1] = 1e6, -1e6
+
+    def fn(x):
+        total = x.sum(-1, keepdim=True)
+        d = x - total / 33000.0
+        return total, (d * d).sum(-1)
+
+    runner, _ = program(fn, x)
+    total, squares = runner.run(x)
+    exact, exact_squares = fn(x.double())
+    assert (total - exact).abs().max() < 1
+    torch.testing.assert_close(squares.double(), exact_squares, rtol=1e-5, atol=0)
+
+
 @pytest.mark.parametrize("length", [20001, 1001])
 def test_equal_elements_have_no_variance(length):
     x = torch.full((3, length), 1234.5678)
