@@ -61,6 +61,8 @@ class KernelSource(Protocol):
     def sizes(self) -> tuple[str, ...]: ...
     @property
     def workspace(self) -> int: ...
+    @property
+    def early(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def build_key(kernel: KernelSource, arch: int) -> str:
     """The cache key of a kernel: a hash of everything on which its cubin depends. BuildError without triton."""
     code = "\n".join(line for line in kernel.text.splitlines() if not line.startswith("#"))
     takes = (kernel.constants, kernel.signature, kernel.aligned, kernel.sizes)
-    launch = repr((*takes, kernel.num_warps, kernel.num_stages, arch))
+    launch = repr((*takes, kernel.num_warps, kernel.num_stages, kernel.early, arch))
     return content_key("triton", code, launch, _version(), _prelude())
 
 
@@ -149,7 +151,7 @@ def _make(kernel: KernelSource, arch: int) -> bytes:
     job = {
         "name": kernel.name, "text": kernel.text, "constants": kernel.constants, "signature": kernel.signature,
         "aligned": kernel.aligned, "sizes": kernel.sizes, "num_warps": kernel.num_warps,
-        "num_stages": kernel.num_stages, "arch": arch,
+        "num_stages": kernel.num_stages, "early": kernel.early, "arch": arch,
     }  # fmt: skip
     answer = _worker().run(job)
     if isinstance(answer, str):

@@ -15,6 +15,7 @@ import pickle
 import re
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -74,8 +75,9 @@ def waiting(ptx: str) -> str:
     return ENTRY.sub(r"\g<0>\n\tgriddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;", ptx)
 
 
-def change_ptx_of_triton() -> None:
-    """Patches Triton to apply `split_packed_adds` and `waiting` to the PTX of every kernel that this process compiles.
+def change_ptx_of_triton(early: Callable[[], bool]) -> None:
+    """Patches Triton to apply `split_packed_adds` to the PTX of every kernel that this process compiles, and `waiting`
+    if `early()` says so.
     """
     from triton.backends.nvidia.compiler import CUDABackend
 
@@ -83,7 +85,8 @@ def change_ptx_of_triton() -> None:
 
     @functools.wraps(make_ptx)
     def make(self: Any, *args: Any, **kwargs: Any) -> str:
-        return waiting(split_packed_adds(make_ptx(self, *args, **kwargs)))
+        ptx = split_packed_adds(make_ptx(self, *args, **kwargs))
+        return waiting(ptx) if early() else ptx
 
     CUDABackend.make_ptx = make
 
@@ -140,7 +143,7 @@ def main() -> None:
         try:
             if not loaded:
                 load(PRELUDE, prelude)
-                change_ptx_of_triton()
+                change_ptx_of_triton(lambda: job["early"])
                 without_cache_key()
                 loaded = True
             answer: Any = compile_kernel(job, folder)

@@ -142,6 +142,8 @@ def test_no_packed_addition_loses_its_constant(cache, tmp_path):
 def test_kernels_that_may_start_early_wait_first(cache, tmp_path):
     (kernel,) = kernels(lambda x: x + 1, meta(9999))
     assert not triton_build.build(kernel, 80, cache).waits
+    (large,) = kernels(lambda x: x + 1, meta(1 << 22))
+    assert not triton_build.build(large, 90, cache).waits
     built = triton_build.build(kernel, 90, cache)
     assert built.waits and triton_build.build(kernel, 90, cache).waits  # from the cache, too
     binary = tmp_path / "kernel.cubin"

@@ -55,6 +55,11 @@ class TritonKernel:
     sizes: tuple[str, ...] = ()
     workspace: int = 0
 
+    @property
+    def early(self) -> bool:
+        """Whether the launch should overlap with the end of the kernel before it."""
+        return math.prod(map(hint, self.grid)) <= heuristics.EARLY_PROGRAMS
+
 
 @dataclass(frozen=True)
 class Scratch:
