@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,6 @@ PROGRAMS = [
     "data_parallel_by_hand", "different_graphs", "different_sizes",
     "result_used_on_one_rank", "result_of_a_gradient_used_on_one_rank",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    group = Ranks(2)
-    yield group
-    group.close()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

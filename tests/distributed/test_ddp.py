@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from ranks import Ranks
 
@@ -15,13 +13,6 @@ PROGRAMS = [
     "clipped_gradients", "saved_and_loaded", "evaluation_between_steps", "compiled_before_ddp",
     "batch_norm_in_stages", "varying_sizes", "shared_memory_of_gradients", "several_results",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    group = Ranks(2)
-    yield group
-    group.close()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

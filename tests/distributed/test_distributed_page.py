@@ -17,9 +17,5 @@ def run_page(me: Rank) -> None:
         exec(compile(block, str(PAGE), "exec"), scope)
 
 
-def test_programs_of_the_page() -> None:
-    ranks = Ranks(2)
-    try:
-        ranks.run("test_distributed_page", "run_page")
-    finally:
-        ranks.close()
+def test_programs_of_the_page(ranks: Ranks) -> None:
+    ranks.run("test_distributed_page", "run_page")

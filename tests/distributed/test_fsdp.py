@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from ranks import Ranks
 
@@ -13,13 +11,6 @@ PROGRAMS = [
     "batch_norm", "gradient_checkpointing", "accumulation", "compiled_optimizer", "clipped_gradients",
     "saved_and_loaded", "evaluation_between_steps",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    group = Ranks(2)
-    yield group
-    group.close()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

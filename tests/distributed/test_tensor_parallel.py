@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from ranks import Ranks
 
@@ -11,13 +9,6 @@ PROGRAMS = [
     "hidden_then_compiled", "compiled_then_parallel", "transformer", "compiled_layers", "sequence_parallel",
     "sharded_data_and_tensors", "tensors_in_and_out", "redistributions", "saved_and_loaded", "placements_change",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    group = Ranks(2)
-    yield group
-    group.close()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -23,7 +23,11 @@ import gen_walkthrough  # noqa: E402
 FILES = [str(path) for folder in ("pyframe", "inductor", "tools", "tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # The programs of these pages have tests of their own.
-RUN_ELSEWHERE = {"graph_breaks.md": "tests/report/test_break_catalogue.py", "user_guide.md": "tests/api/test_user_guide.py"}
+RUN_ELSEWHERE = {
+    "graph_breaks.md": "tests/report/test_break_catalogue.py",
+    "user_guide.md": "tests/api/test_user_guide.py",
+    "distributed.md": "tests/distributed/test_distributed_page.py",
+}
 OWN = ("pyframe", "inductor", "benchmarks", "tools")
 WORDS = 2000  # of the architecture page, excerpts apart
 _PYTHON = re.compile(r"^( *)```python\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)

@@ -65,7 +65,7 @@ def _group_of_name(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if not isinstance(name, str):
         return tx.graph_break("unsupported-object", "a process group whose name is not a constant")
     try:
-        group = resolve(name)
+        group = resolve(distributed_c10d.GroupName(name))
     except RuntimeError as error:
         tx.raise_(RuntimeError, *error.args)
     return tx.wrap(group, CallSource(ConstSource.of(name, repr(name)), resolve, "_resolve_process_group"))
