@@ -110,7 +110,8 @@ def graph_lines(gm: Any) -> tuple[str, ...]:
         for n in gm.graph.nodes
         if n.op in ("call_function", "call_method")
     )
-    return f"{sum(ops.values())} ops: " + ", ".join(f"{k} x{v}" for k, v in ops.most_common()), *_compiled(gm)
+    listed = ", ".join(k if n == 1 else f"{k} x{n}" for k, n in ops.most_common())
+    return f"{counted(sum(ops.values()), 'op')}: {listed}", *_compiled(gm)
 
 
 def guard_lines(guards: Sequence[Any]) -> list[str]:
