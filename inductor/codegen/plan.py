@@ -164,7 +164,8 @@ class _Planner:
             self.tensors |= {b.name: b for b in outs if b is not None}
         self.layouts = {n: b.layout for n, b in self.tensors.items()}
         self.dtypes = {n: dtype_name(b.dtype) for n, b in self.tensors.items()}
-        self.loop_dtypes = {n: dtype_name(part_dtype(b.dtype)) for n, b in self.tensors.items()}  # as which loops access them
+        # the dtypes of the elements that loops access
+        self.loop_dtypes = {n: dtype_name(part_dtype(b.dtype)) for n, b in self.tensors.items()}
         self.escapes = output_names(graph)
         self.used = _used_names(graph)
         self.aligned: set[str] = set()  # inputs that kernels expect to be aligned to 16 bytes

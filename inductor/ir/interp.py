@@ -175,6 +175,11 @@ def flatten(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided((Layout.of(tensor).extent,), (1,), tensor.storage_offset())
 
 
+def _parts(flat: torch.Tensor) -> torch.Tensor:
+    """Memory as loops access it: of complex numbers, their parts."""
+    return torch.view_as_real(flat).flatten() if flat.is_complex() else flat
+
+
 def run_graph(graph: GraphIR, inputs: Sequence[Any]) -> list[Any]:
     """Runs a graph on `inputs` and returns its outputs. Inputs that the graph mutates are written."""
     memory: dict[str, torch.Tensor] = {}
@@ -199,7 +204,7 @@ def run_graph(graph: GraphIR, inputs: Sequence[Any]) -> list[Any]:
         if isinstance(node, ComputedBuffer):
             if node.mutates is None:
                 memory[node.name] = torch.empty(node.layout.extent, dtype=node.dtype)
-            run_body(node.body, {n: torch.view_as_real(x).flatten() if x.is_complex() else x for n, x in memory.items()})
+            run_body(node.body, {name: _parts(flat) for name, flat in memory.items()})
         elif isinstance(node, ExternKernel):
             result = node.target(*map(operand, node.args), **{k: operand(v) for k, v in node.kwargs.items()})
             results = result if node.returns_tuple else (result,)

@@ -172,9 +172,10 @@ def store_body(name: str, layout: Layout, value: TensorValue, order: Sequence[in
 
 
 def parts_body(name: str, layout: Layout, parts: Sequence[InnerFn], order: Sequence[int]) -> LoopBody:
-    """The loop body that writes complex numbers to buffer `name` with `layout`. `parts` are functions of the index that
-    give the real and the imaginary part; `order` is as for `store_body`."""
-    whole = layout.parts()
+    """The loop body that writes parts to buffer `name` one behind the other: with a `layout` of complex numbers the
+    real and the imaginary part, else the elements along its last dimension. `parts` are functions of the index that
+    give them; `order` is as for `store_body`."""
+    whole = layout.parts() if layout.dtype.is_complex else layout
 
     def fn(loop: tuple[Index, ...], _: tuple[Index, ...]) -> None:
         index = _ordered(loop, order)
@@ -182,7 +183,7 @@ def parts_body(name: str, layout: Layout, parts: Sequence[InnerFn], order: Seque
         for k, value in enumerate(values):
             ops.store(name, whole.index((*index, k)), value)
 
-    return trace([layout.size[d] for d in order], (), fn)
+    return trace([whole.size[d] for d in order], (), fn)
 
 
 def _ordered(loop: tuple[Index, ...], order: Sequence[int]) -> list[Index]:
@@ -202,6 +203,14 @@ def store_complex(graph: Allocator, real: TensorValue, imag: TensorValue, like: 
     layout = Layout(like.device, like.dtype, like.size, tuple(stride))
     parts = [real.loader(), imag.loader()]
     return BufferView(graph.add_computed(layout, lambda name: parts_body(name, layout, parts, order)), layout)
+
+
+def store_interleaved(graph: Allocator, parts: Sequence[TensorValue]) -> BufferView:
+    """A new contiguous buffer with these values of equal size along a new last dimension."""
+    first = parts[0]
+    layout = Layout.contiguous(first.device, first.dtype, (*first.size, len(parts)))
+    loaders, order = [x.loader() for x in parts], list(range(len(first.size)))
+    return BufferView(graph.add_computed(layout, lambda name: parts_body(name, layout, loaders, order)), layout)
 
 
 @dataclass(eq=False)

@@ -26,6 +26,6 @@ __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_grap
 
 # Importing these modules registers their lowerings.
 _MODULES = (
-    batch_norm, complex_memory, convolution, creation, flex_attention, index_writes, indexing, partial_writes, pointwise, pooling,
-    products, random, reductions, scans, sorting, views,
+    batch_norm, complex_memory, convolution, creation, flex_attention, index_writes, indexing, partial_writes,
+    pointwise, pooling, products, random, reductions, scans, sorting, views,
 )  # fmt: skip

@@ -11,7 +11,7 @@ import torch
 from ..errors import Unsupported
 from ..ir.buffer import Layout, contiguous_strides
 from ..ir.handler import ops
-from ..ir.nodes import BufferView, Pointwise, TensorValue
+from ..ir.nodes import BufferView, Pointwise, TensorValue, store_interleaved
 from ..ir.size import AnySize, Size, quotient
 from ..ir.symbolic import Index
 from .common import drop, view_of, with_dims
@@ -258,6 +258,7 @@ def repeat(graph: LoweringGraph, x: TensorValue, repeats: Sequence[int]) -> Tens
 MAX_PARTS = 4
 # On a GPU, a result of at most SMALL elements may have more parts: otherwise each part would need its own kernel.
 MAX_SMALL_PARTS, SMALL = 24, 1 << 18
+PAIR = 2
 
 
 @lowering("cat")
@@ -299,9 +300,20 @@ def cat(graph: LoweringGraph, tensors: Sequence[TensorValue], dim: int = 0) -> T
     )
 
 
+def _are_pairs(graph: LoweringGraph, tensors: Sequence[TensorValue]) -> bool:
+    """Whether these are two values of the result's dtype on the CPU, not both of them in memory."""
+    val = graph.val
+    alike = all(x.dtype == val.dtype and tuple(x.size) == tuple(val.shape[:-1]) for x in tensors)
+    computed = not all(isinstance(x, BufferView) for x in tensors)
+    return len(tensors) == PAIR and alike and computed and val.device.type == "cpu" and 0 not in tuple(val.shape)
+
+
 @lowering("stack")
 def stack(graph: LoweringGraph, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
-    """Tensors along a new dimension."""
+    """Tensors along a new dimension. Two computed ones along the last are interleaved in memory on the CPU: loops over
+    pairs are vectorized, loops over single elements are not."""
     dim %= graph.val.dim()
+    if dim == graph.val.dim() - 1 and _are_pairs(graph, tensors):
+        return store_interleaved(graph, tensors)
     wide = [reshaped(x, tuple(x.size[:dim]) + (1,) + tuple(x.size[dim:])) for x in tensors]
     return cat(graph, wide, dim)

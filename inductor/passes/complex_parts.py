@@ -159,7 +159,9 @@ class Builder(Arithmetic):
             given = [x.meta["val"].dtype for x in node.all_input_nodes if _is_complex(x)]
             self.dtype = max(map(part_dtype, given), key=lambda dtype: dtype.itemsize) if given else val.dtype
 
-    def emit(self, target: Any, *args: Any, dtype: torch.dtype | None = None, like: Any = None, **kwargs: Any) -> fx.Node:
+    def emit(
+        self, target: Any, *args: Any, dtype: torch.dtype | None = None, like: Any = None, **kwargs: Any
+    ) -> fx.Node:
         """A node whose result has the size of the replaced node's, or of `like`, and this dtype."""
         val = self.node.meta["val"] if like is None else like
         node = self.pairs.graph.call_function(target)

@@ -27,8 +27,8 @@ class Unmatched(Exception):
 
 
 class Arithmetic(ABC):
-    """Adds the nodes that replace one node, `node`. `dtype` is that of its parts. Arithmetic on parts is done at once for
-    two Python numbers, otherwise by nodes."""
+    """Adds the nodes that replace one node, `node`. `dtype` is that of its parts. Arithmetic on parts is done at once
+    for two Python numbers, otherwise by nodes."""
 
     node: fx.Node
     dtype: torch.dtype
@@ -130,7 +130,7 @@ VIEWS = frozenset({
     aten.expand.default, aten.slice.Tensor, aten.select.int, aten.alias.default, aten.detach.default,
 })  # fmt: skip
 _LINEAR = (
-    aten.neg.default, aten.cat.default, aten.stack.default, aten.where.self, aten.sum.default, aten.sum.dim_IntList,
+    aten.neg.default, aten.where.self, aten.sum.default, aten.sum.dim_IntList,
     aten.mean.default, aten.mean.dim, aten.clone.default, aten.lift_fresh_copy.default, aten.flip.default,
     aten.roll.default, aten.repeat.default, aten.index.Tensor, aten.index_select.default, aten.gather.default,
     aten.slice_scatter.default, aten.select_scatter.default, aten.tril.default, aten.triu.default,
@@ -167,6 +167,13 @@ def _by_parts(b: Arithmetic, node: fx.Node) -> Pair:
     return re, im
 
 
+@rule(aten.cat.default, aten.stack.default)
+def _joined(b: Arithmetic, node: fx.Node) -> Pair:
+    if node_device(node).type == "cpu":
+        raise Unmatched  # ATen copies whole numbers faster than loops do their parts
+    return _by_parts(b, node)
+
+
 def _nodes(b: Arithmetic, parts: tuple[Part, Part]) -> Pair:
     """Parts as nodes. A number, such as the imaginary part of a real tensor, becomes a tensor."""
     found = next((x for x in parts if isinstance(x, fx.Node)), None)
@@ -183,6 +190,13 @@ def _add(b: Arithmetic, node: fx.Node) -> Pair:
     factor = b.operand(-alpha if node.target in (aten.sub.Tensor, aten.sub.Scalar) else alpha)
     scaled = b.times(y, factor)
     return _nodes(b, (b.add(x[0], scaled[0]), b.add(x[1], scaled[1])))
+
+
+@rule(aten.rsub.Tensor, aten.rsub.Scalar)
+def _rsub(b: Arithmetic, node: fx.Node) -> Pair:
+    alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)  # noqa: PLR2004
+    x, y = b.operand(node.args[1]), b.times(b.operand(node.args[0]), b.operand(-alpha))
+    return _nodes(b, (b.add(x[0], y[0]), b.add(x[1], y[1])))
 
 
 @rule(aten.mul.Tensor, aten.mul.Scalar)
@@ -265,7 +279,8 @@ def _exp(b: Arithmetic, node: fx.Node) -> Pair:
     large = b.test(aten.logical_and.default, lost, b.test(aten.eq.Scalar, re, math.inf))
     none = b.test(aten.logical_and.default, lost, b.test(aten.eq.Scalar, re, -math.inf))
     first = b.where(none, 0.0, b.where(large, math.inf, b.where(real, b.mul(root, root), parts[0])))
-    second = b.where(none, 0.0, b.where(large, math.nan, b.where(real, im, parts[1])))
+    nothing = b.where(b.test(aten.lt.Scalar, im, 0.0), -0.0, 0.0)
+    second = b.where(none, nothing, b.where(large, math.nan, b.where(real, im, parts[1])))
     return first, second
 
 

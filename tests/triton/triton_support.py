@@ -17,7 +17,7 @@ from inductor.codegen.triton import TritonSource  # noqa: E402
 from inductor.codegen.triton.gpu import DEFAULT  # noqa: E402
 from inductor.codegen.values import STATUS  # noqa: E402
 from inductor.dtypes import dtype_name  # noqa: E402
-from inductor.ir.buffer import Buffer, ComputedBuffer, ExternKernel, View  # noqa: E402
+from inductor.ir.buffer import Buffer, ComputedBuffer, ExternKernel, View, part_dtype  # noqa: E402
 from inductor.ir.interp import flatten  # noqa: E402
 from inductor.ir.nodes import BufferView  # noqa: E402
 from inductor.ir.substitute import substitute_sizes  # noqa: E402
@@ -143,6 +143,11 @@ def load(kernel):
     return getattr(module, kernel.name)
 
 
+def in_parts(flat):
+    """Memory as kernels access it: of complex numbers, their parts."""
+    return torch.view_as_real(flat).flatten() if flat.is_complex() else flat
+
+
 class Runner:
     """A lowered graph, its kernels, and a way to run it."""
 
@@ -155,7 +160,7 @@ class Runner:
             for buffer in b.outputs if isinstance(b, ExternKernel) else (b,):
                 if isinstance(buffer, Buffer):
                     self.buffers[buffer.name] = buffer
-        self.dtypes = {n: dtype_name(b.dtype) for n, b in self.buffers.items()}
+        self.dtypes = {n: dtype_name(part_dtype(b.dtype)) for n, b in self.buffers.items()}
         self.source = TritonSource(GPU)
         self.launches = {id(g): self.source.group(g, self.dtypes) for g in self.steps if isinstance(g, Group)}
 
@@ -191,7 +196,7 @@ class Runner:
             self.memory[scratch.name] = torch.full((substitute_sizes(scratch.size, self.values),), 77, dtype=getattr(torch, scratch.dtype))
         for launch in made.launches:
             kernel = self.source.kernels[launch.kernel]
-            bufs = [self.memory[b] for b in launch.bufs][: len(kernel.signature)]
+            bufs = [in_parts(self.memory[b]) for b in launch.bufs][: len(kernel.signature)]
             for buf, kind in zip(bufs, kernel.signature):
                 assert kind == POINTER[buf.dtype], (kind, buf.dtype)
             sizes = [self.values[name] for name in kernel.sizes]

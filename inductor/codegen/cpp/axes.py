@@ -58,11 +58,16 @@ def steps(index: Affine, name: str) -> bool:
     return same(coef, 0) or same(coef, 1)
 
 
-def _misses(var: tuple[str, AnySize], indices: Iterable[Index]) -> int:
-    """The cost of vectorizing along a variable: accesses with a stride other than 0 or 1 count most; fewer than 4
-    elements, and no access that depends on the variable, count against it too."""
+def _misses(var: tuple[str, AnySize], indices: Iterable[Index]) -> float:
+    """The cost of vectorizing along a variable: accesses with a stride other than 0 or 1 count most, those with a
+    stride of 2 (parts of complex numbers) half as much; fewer than 4 elements, and no access that depends on the
+    variable, count against it too."""
     name, size = var
-    bad = sum(name in i.names() if not isinstance(i, Affine) else not steps(i, name) for i in indices)
+    bad = 0.0
+    for i in indices:
+        pairs = isinstance(i, Affine) and same(i.coef(name), 2)
+        far = name in i.names() if not isinstance(i, Affine) else not steps(i, name)
+        bad += far * (0.5 if pairs else 1)
     constant = all(isinstance(i, Affine) and same(i.coef(name), 0) for i in indices)
     return 2 * bad + (hint(size) < 4) + constant
 
