@@ -18,6 +18,7 @@ from .convolution import without_bias
 from .depthwise import filters_by_tap
 from .devices import on_one_device
 from .duplicates import without_duplicates
+from .embedding_bags import bags_of_one_length
 from .epilogue import activated_products
 from .layout import channels_last
 from .matmul import products_of_convolutions, products_of_gradients
@@ -36,6 +37,7 @@ def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = F
     items_of_stacks(gm)
     on_one_device(gm)
     without_duplicates(gm)
+    bags_of_one_length(gm)
     run_half_passes(gm)
     converted = channels_last(gm, shared, force)
     if converted:
@@ -60,6 +62,7 @@ def run_joint_passes(gm: fx.GraphModule, force: bool = False) -> None:
     """The passes for a joint graph (forward and backward), before it is partitioned."""
     items_of_stacks(gm)
     on_one_device(gm)
+    bags_of_one_length(gm)
     if channels_last(gm, force=force):
         products_of_gradients(gm)
         products_of_convolutions(gm)

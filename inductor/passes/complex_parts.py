@@ -78,23 +78,20 @@ class _Complex:
 
     def supported(self, node: fx.Node) -> bool:
         """Whether all complex values are of a dtype with rules, and all tensors are on one device."""
-        vals = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
-        if not all(isinstance(val, torch.Tensor) for val in vals):
+        given = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
+        vals = [val for val in given if isinstance(val, torch.Tensor)]
+        if len(vals) != len(given):
             return False
         kinds = {val.dtype for val in vals if val.dtype.is_complex}
         return kinds <= set(_DTYPES) and len({val.device for val in vals}) == 1
 
     def by_rule(self, rule: Any, node: fx.Node) -> Any:
-        """The result of a rule; None if it does not fit the arguments. Nodes that it has added are then removed."""
-        last = node.prev
+        """The result of a rule; None if it does not fit the arguments."""
         with self.graph.inserting_before(node):
             try:
                 return rule(Builder(self, node), node)
             except Unmatched:
-                pass
-        while node.prev is not last and not node.prev.users and node.prev.op == "call_function":
-            self.graph.erase_node(node.prev)
-        return None
+                return None  # nodes that it has added have no users
 
     def real_source(self, node: fx.Node) -> fx.Node | None:
         source = node.args[0]
@@ -107,7 +104,9 @@ class _Complex:
             if node.args[1] in (-1, source.meta["val"].dim() - 1):
                 return self.interleaved[source][node.args[2]]  # type: ignore[index]
         with self.graph.inserting_before(node):
-            return Builder(self, node).emit(node.target, source, *node.args[1:], **node.kwargs)
+            view = Builder(self, node).emit(node.target, source, *node.args[1:])
+        view.kwargs = node.kwargs
+        return view
 
     def parts(self, node: fx.Node) -> Pair:
         """The parts of a complex node; those of one without a rule are read from its memory."""

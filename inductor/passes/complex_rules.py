@@ -41,6 +41,13 @@ class Arithmetic(ABC):
     def operand(self, x: Any) -> tuple[Part, Part]:
         """The parts of a tensor or number in the dtype of the result's parts."""
 
+    def tensor(self, x: Any) -> Pair:
+        """The parts of a complex tensor."""
+        re, im = self.operand(x)
+        if not isinstance(re, fx.Node) or not isinstance(im, fx.Node):
+            raise Unmatched
+        return re, im
+
     @abstractmethod
     def part_args(self, k: int) -> tuple[Any, ...]:
         """The replaced node's arguments, with part `k` of each complex tensor."""
@@ -225,7 +232,8 @@ def _quotient(b: Arithmetic, x: tuple[Part, Part], y: tuple[Part, Part]) -> tupl
         rat, scl = b.emit(aten.div.Tensor, b.emit(aten.full_like.default, c, d), c), b.one(aten.reciprocal.default, c)
         zero, p = b.test(aten.eq.Scalar, c, 0.0), b.one(aten.abs.default, c)
         top = (b.add(x[0], b.mul(x[1], rat)), b.sub(x[1], b.mul(x[0], rat)))
-        return tuple(b.where(zero, _over(b, part, p), b.mul(each, scl)) for part, each in zip(x, top))  # type: ignore
+        over = [b.where(zero, _over(b, part, p), b.mul(each, scl)) for part, each in zip(x, top)]
+        return over[0], over[1]
     c, d = _nodes(b, (c, d))
     p, q = b.one(aten.abs.default, c), b.one(aten.abs.default, d)
     first, zero = b.test(aten.ge.Tensor, p, q), b.test(aten.eq.Scalar, b.emit(aten.maximum.default, p, q), 0.0)
@@ -254,13 +262,13 @@ def _reciprocal(b: Arithmetic, node: fx.Node) -> Pair:
 
 @rule(aten._conj_physical.default)
 def _conj(b: Arithmetic, node: fx.Node) -> Pair:
-    re, im = b.operand(node.args[0])
-    return re, b.neg(im)
+    re, im = b.tensor(node.args[0])
+    return re, b.one(aten.neg.default, im)
 
 
 @rule(aten.sgn.default)
 def _sgn(b: Arithmetic, node: fx.Node) -> Pair:
-    re, im = b.operand(node.args[0])
+    re, im = b.tensor(node.args[0])
     length = b.hypot(re, im)
     zero = b.test(aten.eq.Scalar, length, 0.0)
     parts = [b.where(zero, 0.0, b.emit(aten.div.Tensor, part, length)) for part in (re, im)]
@@ -271,8 +279,8 @@ def _sgn(b: Arithmetic, node: fx.Node) -> Pair:
 def _exp(b: Arithmetic, node: fx.Node) -> Pair:
     """exp(re) * (cos(im), sin(im)), with the root of exp(re) applied twice: the product may be finite where exp(re) is
     not. The special values are those of C's cexp."""
-    re, im = b.operand(node.args[0])
-    root = b.one(aten.exp.default, b.mul(re, 0.5))
+    re, im = b.tensor(node.args[0])
+    root = b.one(aten.exp.default, b.emit(aten.mul.Tensor, re, 0.5))
     parts = [b.mul(b.mul(root, b.one(fn, im)), root) for fn in (aten.cos.default, aten.sin.default)]
     real = b.test(aten.eq.Scalar, im, 0.0)
     lost = b.test(aten.ne.Scalar, b.emit(aten.sub.Tensor, im, im), 0.0)  # the imaginary part is infinite or NaN
@@ -286,8 +294,9 @@ def _exp(b: Arithmetic, node: fx.Node) -> Pair:
 
 @rule(aten.polar.default)
 def _polar(b: Arithmetic, node: fx.Node) -> Pair:
-    (length, _), (angle, _) = b.operand(node.args[0]), b.operand(node.args[1])
-    return b.mul(length, b.one(aten.cos.default, angle)), b.mul(length, b.one(aten.sin.default, angle))
+    length, angle = _nodes(b, (b.operand(node.args[0])[0], b.operand(node.args[1])[0]))
+    parts = [b.emit(aten.mul.Tensor, length, b.one(fn, angle)) for fn in (aten.cos.default, aten.sin.default)]
+    return parts[0], parts[1]
 
 
 @rule(aten.complex.default)
@@ -307,12 +316,15 @@ def _to_copy(b: Arithmetic, node: fx.Node) -> Pair:
         raise Unmatched
     options = {**node.kwargs, "dtype": b.dtype}
     re, im = b.operand(node.args[0])
-    copies = []
-    for part in (re, im):
-        copies.append(b.emit(aten._to_copy.default, part) if isinstance(part, fx.Node) else part)
-        if isinstance(part, fx.Node):
-            copies[-1].kwargs = options
-    return _nodes(b, (copies[0], copies[1]))
+
+    def copied(part: Part) -> Part:
+        if not isinstance(part, fx.Node):
+            return part
+        copy = b.emit(aten._to_copy.default, part)
+        copy.kwargs = options
+        return copy
+
+    return _nodes(b, (copied(re), copied(im)))
 
 
 @rule(aten.pow.Tensor_Scalar)
@@ -366,8 +378,8 @@ def node_device(node: fx.Node) -> torch.device:
 
 @rule(aten.full_like.default, aten.zeros_like.default, aten.ones_like.default)
 def _like(b: Arithmetic, node: fx.Node) -> Pair:
-    value: Any = {aten.zeros_like.default: 0.0, aten.ones_like.default: 1.0}.get(node.target)
-    value = node.args[1] if value is None else value
+    fixed: dict[Any, float] = {aten.zeros_like.default: 0.0, aten.ones_like.default: 1.0}
+    value = fixed[node.target] if node.target in fixed else node.args[1]
     source = b.operand(node.args[0])[0]
     if not isinstance(value, int | float | complex):
         raise Unmatched
@@ -377,12 +389,12 @@ def _like(b: Arithmetic, node: fx.Node) -> Pair:
 
 @real_rule(aten.abs.default)
 def _abs(b: Arithmetic, node: fx.Node) -> fx.Node:
-    return b.hypot(*b.operand(node.args[0]))
+    return b.hypot(*b.tensor(node.args[0]))
 
 
 @real_rule(aten.angle.default)
 def _angle(b: Arithmetic, node: fx.Node) -> fx.Node:
-    re, im = b.operand(node.args[0])
+    re, im = b.tensor(node.args[0])
     return b.emit(aten.atan2.default, im, re)
 
 
