@@ -190,9 +190,17 @@ def _nodes(b: Arithmetic, parts: tuple[Part, Part]) -> Pair:
     return re, im
 
 
+def _alpha(node: fx.Node) -> complex:
+    """The factor of the second operand."""
+    alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)  # noqa: PLR2004
+    if not isinstance(alpha, int | float | complex):
+        raise Unmatched
+    return alpha
+
+
 @rule(aten.add.Tensor, aten.sub.Tensor, aten.add.Scalar, aten.sub.Scalar)
 def _add(b: Arithmetic, node: fx.Node) -> Pair:
-    alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)  # noqa: PLR2004
+    alpha = _alpha(node)
     x, y = b.operand(node.args[0]), b.operand(node.args[1])
     factor = b.operand(-alpha if node.target in (aten.sub.Tensor, aten.sub.Scalar) else alpha)
     scaled = b.times(y, factor)
@@ -201,7 +209,7 @@ def _add(b: Arithmetic, node: fx.Node) -> Pair:
 
 @rule(aten.rsub.Tensor, aten.rsub.Scalar)
 def _rsub(b: Arithmetic, node: fx.Node) -> Pair:
-    alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)  # noqa: PLR2004
+    alpha = _alpha(node)
     x, y = b.operand(node.args[1]), b.times(b.operand(node.args[0]), b.operand(-alpha))
     return _nodes(b, (b.add(x[0], y[0]), b.add(x[1], y[1])))
 
@@ -211,38 +219,47 @@ def _mul(b: Arithmetic, node: fx.Node) -> Pair:
     return _nodes(b, b.times(b.operand(node.args[0]), b.operand(node.args[1])))
 
 
-def _rounded(x: Part, dtype: torch.dtype) -> Part:
-    return x if isinstance(x, fx.Node) else torch.tensor(x, dtype=dtype).item()
+def _over_number(b: Arithmetic, x: tuple[Part, Part], number: complex) -> tuple[Part, Part]:
+    """x / number, scaled by the larger part of the number, each step rounded to the dtype of the parts."""
+    c, d = (torch.tensor(part, dtype=b.dtype).item() for part in (number.real, number.imag))
+    if not (math.isfinite(c) and math.isfinite(d) and (c or d)):
+        raise Unmatched
+    first = abs(c) >= abs(d)
+    big, small = (c, d) if first else (d, c)
+    rat = torch.tensor(small / big, dtype=b.dtype).item()
+    scl = torch.tensor(1 / (big + small * rat), dtype=b.dtype).item()
+    re, im = _numerators(b, x, rat, first)
+    return b.mul(re, scl), b.mul(im, scl)
 
 
-def _quotient(b: Arithmetic, x: tuple[Part, Part], y: tuple[Part, Part]) -> tuple[Part, Part]:
-    """x / y, scaled by the larger part of y (Smith's algorithm)."""
-    c, d = (_rounded(part, b.dtype) for part in y)
-    if not isinstance(c, fx.Node) and not isinstance(d, fx.Node):
-        if not (math.isfinite(c) and math.isfinite(d) and (c or d)):
-            raise Unmatched
-        swap = abs(c) < abs(d)
-        big, small = (d, c) if swap else (c, d)
-        rat = _rounded(small / big, b.dtype)
-        scl = _rounded(1 / (big + small * rat), b.dtype)
-        top = (b.add(b.mul(x[0], rat), x[1]), b.sub(b.mul(x[1], rat), x[0])) if swap else (
-            b.add(x[0], b.mul(x[1], rat)), b.sub(x[1], b.mul(x[0], rat)))  # fmt: skip
-        return b.mul(top[0], scl), b.mul(top[1], scl)
-    if isinstance(c, fx.Node) and not isinstance(d, fx.Node) and d == 0:
-        rat, scl = b.emit(aten.div.Tensor, b.emit(aten.full_like.default, c, d), c), b.one(aten.reciprocal.default, c)
-        zero, p = b.test(aten.eq.Scalar, c, 0.0), b.one(aten.abs.default, c)
-        top = (b.add(x[0], b.mul(x[1], rat)), b.sub(x[1], b.mul(x[0], rat)))
-        over = [b.where(zero, _over(b, part, p), b.mul(each, scl)) for part, each in zip(x, top)]
-        return over[0], over[1]
-    c, d = _nodes(b, (c, d))
-    p, q = b.one(aten.abs.default, c), b.one(aten.abs.default, d)
-    first, zero = b.test(aten.ge.Tensor, p, q), b.test(aten.eq.Scalar, b.emit(aten.maximum.default, p, q), 0.0)
-    big, small = b.where(first, c, d), b.where(first, d, c)
-    rat = b.emit(aten.div.Tensor, small, big)
-    scl = b.one(aten.reciprocal.default, b.add(big, b.mul(small, rat)))
-    re = b.where(first, b.add(x[0], b.mul(x[1], rat)), b.add(b.mul(x[0], rat), x[1]))
-    im = b.where(first, b.sub(x[1], b.mul(x[0], rat)), b.sub(b.mul(x[1], rat), x[0]))
-    return b.where(zero, _over(b, x[0], p), b.mul(re, scl)), b.where(zero, _over(b, x[1], p), b.mul(im, scl))
+def _numerators(b: Arithmetic, x: tuple[Part, Part], rat: Part, first: bool) -> tuple[Part, Part]:
+    """The parts of a quotient before the last step. `rat` is the smaller part of the divisor over the larger one;
+    `first`: the larger one is the real part."""
+    if first:
+        return b.add(x[0], b.mul(x[1], rat)), b.sub(x[1], b.mul(x[0], rat))
+    return b.add(b.mul(x[0], rat), x[1]), b.sub(b.mul(x[1], rat), x[0])
+
+
+def _quotient(b: Arithmetic, x: tuple[Part, Part], divisor: Any) -> Pair:
+    """x / divisor, scaled by the larger part of the divisor (Smith's algorithm)."""
+    c, d = b.operand(divisor)
+    if not isinstance(c, fx.Node):
+        return _nodes(b, _over_number(b, x, complex(divisor)))
+    p = b.one(aten.abs.default, c)
+    if isinstance(d, fx.Node):
+        q = b.one(aten.abs.default, d)
+        first, zero = b.test(aten.ge.Tensor, p, q), b.test(aten.eq.Scalar, b.emit(aten.maximum.default, p, q), 0.0)
+        big, small = b.where(first, c, d), b.where(first, d, c)
+        rat = b.emit(aten.div.Tensor, small, big)
+        scl = b.emit(aten.reciprocal.default, b.add(big, b.mul(small, rat)))
+        sides = zip(_numerators(b, x, rat, True), _numerators(b, x, rat, False))
+        top: list[Part] = [b.where(first, *side) for side in sides]
+    else:  # of a real divisor, the real part is the larger one
+        zero, scl = b.test(aten.eq.Scalar, c, 0.0), b.one(aten.reciprocal.default, c)
+        rat = b.emit(aten.div.Tensor, b.emit(aten.full_like.default, c, 0.0), c)
+        top = list(_numerators(b, x, rat, True))
+    re, im = (b.where(zero, _over(b, part, p), b.mul(each, scl)) for part, each in zip(x, top))
+    return re, im
 
 
 def _over(b: Arithmetic, part: Part, zero: fx.Node) -> Part:
@@ -252,12 +269,12 @@ def _over(b: Arithmetic, part: Part, zero: fx.Node) -> Part:
 
 @rule(aten.div.Tensor, aten.div.Scalar)
 def _div(b: Arithmetic, node: fx.Node) -> Pair:
-    return _nodes(b, _quotient(b, b.operand(node.args[0]), b.operand(node.args[1])))
+    return _quotient(b, b.operand(node.args[0]), node.args[1])
 
 
 @rule(aten.reciprocal.default)
 def _reciprocal(b: Arithmetic, node: fx.Node) -> Pair:
-    return _nodes(b, _quotient(b, (1.0, 0.0), b.operand(node.args[0])))
+    return _quotient(b, (1.0, 0.0), node.args[0])
 
 
 @rule(aten._conj_physical.default)
