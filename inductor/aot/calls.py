@@ -14,7 +14,11 @@ from torch.utils import _pytree as pytree
 
 from ..process.import_stubs import stub_torch_compiler
 from .torch_mistakes import without_mistakes
+from .trace_memo import Results, call_key, new_results, results_to_make
 
+# The attribute of a fake tensor mode that holds what calls return, by key; None where metadata do not say it all.
+# It is not a dict of ours, because keys refer to the mode, which then would never be freed.
+_KNOWN = "_results_of_calls"
 _ORIGIN = ("stack_trace", "nn_module_stack", "backward")
 
 
@@ -30,14 +34,25 @@ def python_kernels(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def value_of(target: Any, args: Any, kwargs: Any) -> Any:
-    """The result of an operator for the fake tensors that its arguments carry."""
+    """The result of an operator for the fake tensors that its arguments carry. Equal layers ask for the same results
+    again and again, which are then made from what the first call returned."""
     args, kwargs = fx.map_arg((args, kwargs), lambda n: n.meta["val"])
+    if target is torch.ops.aten.copy_.default:
+        return args[0]
     leaves = pytree.tree_leaves((args, kwargs))
     mode = next((x.fake_mode for x in leaves if isinstance(x, FakeTensor)), None)
     if mode is None:
         return target(*args, **kwargs)
+    known: dict[Any, Results | None] = vars(mode).setdefault(_KNOWN, {})
+    key, tensors = call_key(target, args, kwargs)
+    results = known.get(key) if key is not None else None
+    if results is not None:
+        return new_results(results, tensors, mode)
     with stub_torch_compiler, torch.no_grad(), mode, python_kernels(mode):
-        return target(*args, **kwargs)
+        value = target(*args, **kwargs)
+    if key is not None and key not in known:
+        known[key] = results_to_make(value, tensors)
+    return value
 
 
 def call(graph: fx.Graph, target: Any, *args: Any, like: fx.Node | None = None, **kwargs: Any) -> fx.Node:

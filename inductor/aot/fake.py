@@ -16,6 +16,7 @@ from typing import Any
 
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental import proxy_tensor
 from torch.types import py_sym_types
 
@@ -108,11 +109,12 @@ def make_fx(function: Callable[..., Any], **options: Any) -> Callable[..., torch
     """torch's `make_fx`, without importing torch._dynamo and torch._inductor, and without wrong decompositions.
 
     If no size is symbolic, it runs without torch's mode that notes for each node the function that the program called.
-    Nothing here reads that, and the mode takes microseconds at each read of an attribute of a tensor.
+    Nothing here reads that, and the mode takes microseconds at each read of an attribute of a tensor. The Python code
+    of the resulting module is generated if something runs or prints it; the compiler does not.
     """
 
     def trace(*args: Any) -> torch.fx.GraphModule:
-        with stub_torch_compiler, without_mistakes():
+        with stub_torch_compiler, without_mistakes(), _use_lazy_graph_module(True):
             # torch's tracer uses this module and relies on torch._dynamo to have imported it
             import torch._higher_order_ops.triton_kernel_wrap  # noqa: F401
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.fx
+from torch.fx._lazy_graph_module import _LazyGraphModule  # nothing runs its Python code
 
 from ..fx_utils.arguments import joint_results, node_at, output_of
 from .calls import call, copied, device_of
@@ -339,7 +340,7 @@ def _forward(joint: JointGraph, plan: _Plan, kept: list[Node]) -> torch.fx.Graph
     for target, value in written:
         call(graph, aten.copy_.default, copies[target], copies[value])
     graph.output([copies[x] for x in (*plan.returned, *kept)])
-    return torch.fx.GraphModule(joint.graph, graph)
+    return _LazyGraphModule(joint.graph, graph)
 
 
 def _backward(joint: JointGraph, plan: _Plan, saved: list[Node], tangents: list[Node]) -> torch.fx.GraphModule:
@@ -359,7 +360,7 @@ def _backward(joint: JointGraph, plan: _Plan, saved: list[Node], tangents: list[
         # memory of the forward must not become the memory of a .grad
         gradients.append(copies[x] if x in plan.late else call(graph, aten.clone.default, copies[x]))
     graph.output(gradients)
-    return torch.fx.GraphModule(joint.graph, graph)
+    return _LazyGraphModule(joint.graph, graph)
 
 
 def communicates(node: Node) -> bool:

@@ -24,6 +24,7 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, _ProxyTensor, get_proxy_slot, set_proxy_slot
+from torch.fx.immutable_collections import immutable_list
 from torch.fx.node import map_aggregate
 
 from ..torch_compat import decompositions_in_use
@@ -187,7 +188,7 @@ def _described(x: Any, tensors: list[FakeTensor]) -> Any:
         return kind, x.hex()
     if kind is complex:
         return kind, x.real.hex(), x.imag.hex()
-    if kind is list or kind is tuple or kind is torch.Size:
+    if kind is list or kind is tuple or kind is torch.Size or kind is immutable_list:
         return kind, tuple([_described(y, tensors) for y in x])
     raise _NoKey
 
@@ -211,6 +212,18 @@ def _node_of(tracer: Any, x: FakeTensor) -> torch.fx.Node:
         raise _NoKey
     node: torch.fx.Node = slot.proxy.node
     return node
+
+
+def call_key(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Key | None, list[FakeTensor]]:
+    """The key of a call on fake tensors outside of a trace, None if its results may depend on more, and its tensors,
+    each once."""
+    tensors: list[FakeTensor] = []
+    if not _is_suitable(op):
+        return None, tensors
+    try:
+        return _key_of(op, args, kwargs, tensors), tensors
+    except _NoKey:
+        return None, tensors
 
 
 # ---- recording
@@ -375,3 +388,35 @@ def _fakes(made: Any, value: Any, mode: FakeTensorMode) -> Any:
     if isinstance(made, list | tuple):
         return type(made)([_fakes(x, y, mode) for x, y in zip(made, value)])
     return None if made is None else FakeTensor(mode, value, made.device)
+
+
+# ---- results without nodes
+
+Results = Any  # how to make the results of a call: a `_Made`, None, or a sequence of these
+
+
+def results_to_make(value: Any, tensors: Sequence[FakeTensor]) -> Results | None:
+    """How to make the results of a call on `tensors` anew; None if one shares memory with another result alone or with
+    several of the tensors, has gaps at its end, or is no fake tensor."""
+    memory: dict[Any, tuple[int, int | None] | None] = {}
+    for k, x in enumerate(tensors):
+        place = _memory(x)
+        memory[place] = None if place in memory else (k, None)
+    values = value if type(value) in (list, tuple) else [value]
+    try:
+        made = [_made(x, (len(tensors), k), memory) for k, x in enumerate(values)]
+    except _NotCopyable:
+        return None
+    if any(each is not None and each.memory is not None and each.memory[0] == len(tensors) for each in made):
+        return None
+    return type(value)(made) if type(value) in (list, tuple) else made[0]
+
+
+def new_results(results: Results, tensors: Sequence[FakeTensor], mode: FakeTensorMode) -> Any:
+    """New fake tensors for a call on `tensors`, as `results` describes them."""
+    with in_kernel_invocation_manager(mode), torch._C._DisablePythonDispatcher():
+        if isinstance(results, list | tuple):
+            metas: Any = [_meta_tensor(made, tensors) for made in results]
+        else:
+            metas = _meta_tensor(results, tensors)
+    return _fakes(results, metas, mode)

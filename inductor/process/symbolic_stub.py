@@ -2,7 +2,7 @@
 `torch.fx.experimental.symbolic_shapes`.
 
 torch's fake tensors import functions of that module at each use, to ask about sizes that may be symbols. The functions
-here answer for plain numbers, and for tensors with such sizes, what torch's answer; for anything else they call torch's.
+here answer for plain numbers and for tensors with such sizes as torch's do; for anything else they call torch's.
 Every other name is read from the real module. Modules that import a name when they are loaded keep it, so they get the
 real one, too.
 """

@@ -9,11 +9,38 @@ To add a kind of source, add a class here, a row to ``guard_program.SOURCE_ROWS`
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+_T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class _KeepsHash:
+    """The base of sources: the place of a source's hash, which is computed once. Guards and inputs are found by their
+    sources, and the hash of a long path would be computed from all of its steps each time."""
+
+    __slots__ = ("_hash",)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def source_class(cls: type[_T]) -> type[_T]:
+    """Makes a frozen dataclass with slots of a class of sources, whose objects keep their hash."""
+    made = dataclass(frozen=True, slots=True)(cls)
+    computed = made.__hash__
+
+    def __hash__(self: Any) -> int:
+        try:
+            found: int = self._hash
+        except AttributeError:
+            found = computed(self)
+            object.__setattr__(self, "_hash", found)
+        return found
+
+    made.__hash__ = __hash__  # type: ignore[method-assign]
+    return made
+
+
+@source_class
+class Source(_KeepsHash):
     """Base class.  ``accessor`` names the C guard accessor that computes the value from ``base``'s register
     (or from the frame when ``base`` is None) and ``payload()`` gives that accessor's operand."""
 
@@ -38,7 +65,7 @@ class Source:
 # ---- roots -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class LocalSource(Source):
     """A fast local of the frame at entry: parameter ``local`` at position ``index`` of ``co_varnames``
     (``*args`` and ``**kwargs`` included)."""
@@ -55,7 +82,7 @@ class LocalSource(Source):
         return "<a value on the stack>" if self.local.lstrip("_").startswith("stack_") else self.local
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class ClosureSource(Source):
     """The *contents* of closure cell ``index`` (free variable ``var``) of the frame's function."""
 
@@ -71,7 +98,7 @@ class ClosureSource(Source):
         return self.var
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class GlobalSource(Source):
     """A global (or builtin) of the *traced root* frame, looked up as LOAD_GLOBAL does."""
 
@@ -86,7 +113,7 @@ class GlobalSource(Source):
         return self.var
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class GlobalsSource(Source):
     """The globals dict of the traced root frame."""
 
@@ -97,7 +124,7 @@ class GlobalsSource(Source):
         return "globals()"
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class FuncSource(Source):
     """The function object that the root frame executes."""
 
@@ -108,7 +135,7 @@ class FuncSource(Source):
         return "<this function>"
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class ConstSource(Source):
     """A particular object, held strongly by the compiled entry (an imported module, say).  The object itself needs no
     guard, but values read from it do."""
@@ -130,7 +157,7 @@ class ConstSource(Source):
         return self.label
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class UnbackedSource(Source):
     """The ``index``-th number that the graph itself computes (an unbacked symbol).  It is known only after the guards
     have run, so no guard may depend on it.  ``holder.node`` is the graph node."""
@@ -144,7 +171,7 @@ class UnbackedSource(Source):
         return self.label
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class DrawnSource(Source):
     """The result of the frame's ``index``-th draw of random numbers, which the new bytecode makes before it calls the
     graph.  It is known only after the guards have run, so no guard may depend on it."""
@@ -167,7 +194,7 @@ def is_drawn(source: Source | None) -> bool:
 # ---- steps -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class StepSource(Source):
     """A source derived from another one."""
 
@@ -178,7 +205,7 @@ class StepSource(Source):
         return self.parent
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class AttrSource(StepSource):
     """``parent.attr`` by plain ``getattr``."""
 
@@ -193,7 +220,7 @@ class AttrSource(StepSource):
         return f"{self.parent.name}.{self.attr}"
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class InstanceDictSource(StepSource):
     """``parent.__dict__`` (read without running ``__getattribute__``)."""
 
@@ -204,13 +231,13 @@ class InstanceDictSource(StepSource):
         return f"{self.parent.name}.__dict__"
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class HiddenDictSource(InstanceDictSource):
     """``parent.__dict__`` of an instance whose class defines ``__getattribute__``, which neither the guards nor the
     compiled code may run."""
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class DictItemSource(StepSource):
     """``parent[key]`` of a dict, ``key`` a hashable constant held by reference."""
 
@@ -225,7 +252,7 @@ class DictItemSource(StepSource):
         return f"{self.parent.name}[{self.key!r}]"
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class ModuleAttrSource(StepSource):
     """``parent.attr`` of an nn.Module, stored in its ``_parameters``, ``_buffers`` or ``_modules`` dict (``where``).
     Printed as an attribute; guards read ``parent.__dict__[where][attr]``."""
@@ -242,7 +269,7 @@ class ModuleAttrSource(StepSource):
         return f"{self.parent.name}.{self.attr}"
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class SeqItemSource(StepSource):
     """``parent[index]`` of a list or tuple (or subclass stored like one)."""
 
@@ -257,7 +284,7 @@ class SeqItemSource(StepSource):
         return f"{self.parent.name}[{self.index}]"
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class DictKeySource(StepSource):
     """The ``index``-th key of a dict, in insertion order (for keys that are not constants)."""
 
@@ -272,7 +299,7 @@ class DictKeySource(StepSource):
         return f"list({self.parent.name})[{self.index}]"
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class TypeSource(StepSource):
     """``type(parent)``."""
 
@@ -283,7 +310,7 @@ class TypeSource(StepSource):
         return f"type({self.parent.name})"
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class FuncPartSource(StepSource):
     """A part of a function object: ``part`` is one of ``__code__ __defaults__ __kwdefaults__ __closure__
     __globals__``."""
@@ -299,7 +326,7 @@ class FuncPartSource(StepSource):
         return f"{self.parent.name}.{self.part}"
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class CellSource(StepSource):
     """Contents of a cell object."""
 
@@ -310,7 +337,7 @@ class CellSource(StepSource):
         return f"{self.parent.name}.cell_contents"
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class CallSource(StepSource):
     """``fn(parent)``, ``fn`` a side-effect-free callable held by reference (``len``, ``torch.Tensor.size`` ...)."""
 
@@ -326,7 +353,7 @@ class CallSource(StepSource):
         return f"{self.label}({self.parent.name})"
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class SizeSource(StepSource):
     """Size of dimension ``dim`` of a tensor."""
 
@@ -341,7 +368,7 @@ class SizeSource(StepSource):
         return f"{self.parent.name}.size({self.dim})"
 
 
-@dataclass(frozen=True, slots=True)
+@source_class
 class StrideSource(StepSource):
     """Stride of dimension ``dim`` of a tensor."""
 
