@@ -41,7 +41,8 @@ def trained(
 ) -> Callable[[nn.Module, Compile, list[torch.Tensor]], Record]:
     def train(model: nn.Module, compile: Compile, data: list[torch.Tensor]) -> Record:
         called, record = wrap(model, compile), Record()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        # With the default on a GPU, `foreach`, torch 2.11 refuses DTensors beside tensors.
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
         for x in data:
             optimizer.zero_grad()
             loss = loss_of(called(shape(x)))

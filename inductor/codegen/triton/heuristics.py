@@ -30,8 +30,8 @@ BLOCK_COLUMNS = 64  # rows that it takes if memory is contiguous across them
 JOIN_FIRST = 1 << 20  # partial results that programs would read, from which a kernel that joins them first costs less
 MANY_LOADS, LIGHTER = 8, 4  # loads per element, as of a convolution, from which blocks are smaller by this factor
 SHARED_STEPS = 8  # blocks per row from which sharing the row is worth a second launch
-# Programs up to which a kernel waits itself for the one before it, so that its launch overlaps with the end of that. The
-# wait costs each program some 0.3 us: bias + GELU with 32,768 programs took 44 us on an H200, and 34 us without.
+# Programs up to which a kernel waits itself for the one before it, so that its launch overlaps with the end of that.
+# The wait costs each program some 0.3 us: bias + GELU with 32,768 programs took 44 us on an H200, and 34 us without.
 EARLY_PROGRAMS = 1024
 MAX_WARPS, MAX_WARPS_OF_LARGE_TILES = 16, 32
 SORT_TILE, SORT_LEAST, SORT_EACH = 4096, 1024, 8  # elements of a tile that is sorted, at most and at least
