@@ -73,6 +73,15 @@ def zeros(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [torch.zeros_like(x) for x in tensors]
 
 
+def unscaled(tensors: Sequence[Tensor], found_inf: Tensor, inv_scale: Tensor) -> tuple[list[Tensor], Tensor]:
+    """What a GradScaler computes: each tensor multiplied by `inv_scale` (one element, float32), half precision in
+    float32, and 1 if an element of any was not finite, else `found_inf` (one element)."""
+    factor = inv_scale.reshape(())
+    finite = torch.stack([torch.isfinite(x).all() for x in tensors]).all()
+    results = [(x.to(torch.float32) * factor).to(x.dtype) if x.dtype.itemsize == 2 else x * factor for x in tensors]
+    return results, torch.where(finite, found_inf, 1)
+
+
 def foreach_decompositions() -> dict[Any, Callable[..., Any]]:
     """The table: an overload of an operator on lists to a function that calls the operator on each item."""
     table: dict[Any, Callable[..., Any]] = {}
@@ -100,4 +109,5 @@ def foreach_decompositions() -> dict[Any, Callable[..., Any]]:
     put("lerp", "ScalarList", lerp_by_each)
     put("norm", "Scalar", norms)
     put("zero", "default", zeros)
+    table[aten._amp_foreach_non_finite_check_and_unscale.default] = unscaled
     return table

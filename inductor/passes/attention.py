@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..fx_utils.writes import WRITES_UNCOUNTED
+from ..fx_utils.writes import may_write
 from ..torch_compat import present
 
 aten = torch.ops.aten
@@ -160,8 +160,7 @@ def _written_elsewhere(values: Mapping[fx.Node, Any], others: Sequence[fx.Node])
         shares = any(
             fake is not None and fake.untyped_storage()._cdata in memory for fake in map(_fake, node.all_input_nodes)
         )
-        target = getattr(node.target, "overloadpacket", node.target)
-        if shares and (target in WRITES_UNCOUNTED or _counts_nothing(node)):
+        if shares and (may_write(node) or _counts_nothing(node)):
             return True
     return any(
         fake is None or not fake.is_inference() and fake._version != values[n]._version for n, fake in fakes.items()

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from inductor.fx_utils.writes import WRITES_UNCOUNTED, may_write
+from inductor.fx_utils.writes import may_write
 from inductor.overlap import memory_of
 
 MAX_ELEMENTS = 1 << 22
@@ -77,8 +77,8 @@ def _needed(node: fx.Node, given: Collection[fx.Node]) -> set[fx.Node] | None:
             needed.add(each)
             todo += each.all_input_nodes
         held = set().union(*map(_storage, needed))
-        changes = (each for each in node.graph.nodes if each not in needed and _changes(each))
-        todo = [each for each in changes if any(_storage(arg) & held for arg in each.all_input_nodes)]
+        writers = (each for each in node.graph.nodes if each not in needed and changes(each))
+        todo = [each for each in writers if any(_storage(arg) & held for arg in each.all_input_nodes)]
     return needed
 
 
@@ -100,13 +100,14 @@ def _is_view(node: fx.Node) -> bool:
     viewed = node.all_input_nodes[0] if node.all_input_nodes else node
     if node.target is operator.getitem and "val" not in viewed.meta:
         viewed = viewed.all_input_nodes[0]
-    return not _changes(node) and viewed is not node and _storage(viewed) == _storage(node)
+    return not changes(node) and viewed is not node and _storage(viewed) == _storage(node)
 
 
-def _changes(node: fx.Node) -> bool:
-    """Whether an operation wrote to one of its arguments when the trace ran it, or may do so."""
-    counted = node.meta.get(COUNTED_WRITES)
-    return may_write(node) if counted is None else counted or node.target in WRITES_UNCOUNTED
+def changes(node: fx.Node) -> bool:
+    """Whether an operation wrote to one of its arguments when the trace ran it, or may do so. Versions alone do not say
+    it: some operators that write to several tensors (`_amp_foreach_non_finite_check_and_unscale_`, fused optimizers,
+    lists as `out`) change none; neither does an assignment to `data`."""
+    return bool(node.meta.get(COUNTED_WRITES)) or getattr(node.target, "in_order", False) or may_write(node)
 
 
 def _run(node: fx.Node, values: dict[fx.Node, Any]) -> Any:

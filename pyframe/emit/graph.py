@@ -38,7 +38,7 @@ from ..vars.protocol.graph_object import GraphObjectVar
 from ..vars.torch_objects.process_settings import as_found
 from ..vars.torch_objects.tensor import TensorVar
 from ..vars.tracer import Tracer
-from .constant_eval import COUNTED_WRITES
+from .constant_eval import COUNTED_WRITES, changes
 from .fake_tensor_logs import quiet
 from .graph_inputs import GraphInputs
 from .graph_modes import GraphModes
@@ -274,6 +274,8 @@ class GraphBuilder:
         self.errors_are_seen = self.errors_are_seen or tx.error_is_observable
         if all(version is not None for _, version in versions):
             node.meta[COUNTED_WRITES] = any(fake._version != version for fake, version in versions)
+        if changes(node):
+            _forget_constants(target, (*args, *kwargs.values()))
         for fake, version in versions if self.stack.is_nested else ():
             if result is fake and version is not None and fake._version == version:  # x.to(x.dtype), for one
                 self.graph.erase_node(node)
@@ -390,6 +392,16 @@ class GraphBuilder:
 def _has_offset(offset: int, tensor: torch.Tensor) -> bool:
     with torch._C.DisableTorchFunction():
         return bool(tensor.storage_offset() == offset)
+
+
+def _forget_constants(target: Any, args: Sequence[Var]) -> None:
+    """Drop the values that fake tensors have for constants of one element, where they do not notice a write themselves:
+    to items of a list, and by an assignment to `data`."""
+    unnoticed = args if getattr(target, "in_order", False) else [a for a in args if not isinstance(a, TensorVar)]
+    for tensor in tensors_in(unnoticed):
+        constant = getattr(tensor.fake, "constant", None)
+        if constant is not None:
+            tensor.fake.fake_mode.fake_tensor_converter.invalidate_constant_aliases(constant)  # type: ignore[attr-defined]
 
 
 def _version(tensor: torch.Tensor) -> int | None:

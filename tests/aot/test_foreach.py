@@ -64,3 +64,46 @@ def test_updates_call_no_operator_on_lists(dtype):
     close = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {}
     torch.testing.assert_close(mine, theirs, **close)
     torch.testing.assert_close(list(got), list(want), **close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("value", [1.5, float("inf"), float("nan"), 60000.0])
+def test_gradients_are_unscaled(dtype, value):
+    if dtype in (torch.float16, torch.bfloat16) and value == 60000.0:
+        value = 3.3e4  # the product with a rounded factor would differ
+
+    def unscale(gradients, found, factor):
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, factor)
+
+    runs = []
+    compiled = pyframe.compile(unscale, fullgraph=True, options={"strict": True})
+    for run in (unscale, compiled):
+        (gradients,), found = lists(1, dtype), torch.zeros(1)
+        gradients[1][3] = value
+        for factor in (torch.tensor(0.3), torch.tensor([1.0])):
+            run(gradients, found, factor)
+        runs.append((gradients, found))
+    torch.testing.assert_close(*runs, rtol=0, atol=0, equal_nan=True)
+
+
+def test_steps_of_a_grad_scaler():
+    runs = []
+    for compile_function in (lambda fn, **_: fn, pyframe.compile):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+
+        def step(x, model=model, optimizer=optimizer, scaler=scaler):
+            optimizer.zero_grad()
+            scaler.scale(model(x).square().mean()).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+
+        run = compile_function(step, options={"strict": True})
+        for k in range(5):
+            run(torch.full((4, 3), 1e30 if k == 2 else float(k)))  # the third step is skipped
+        runs.append((list(model.parameters()), scaler.get_scale()))
+    torch.testing.assert_close(*runs)
