@@ -12,7 +12,7 @@ from benchmarks import programs_gpu, programs_training
 from inductor.aot import batch_norm
 from inductor.codegen.triton import TritonSource
 from inductor.dtypes import dtype_name
-from inductor.ir.buffer import Buffer, ExternKernel
+from inductor.ir.buffer import Buffer, ExternKernel, part_dtype
 from inductor.schedule import Group, schedule
 from tools.fake_gpu import lowered_inference, lowered_training
 
@@ -22,7 +22,7 @@ def kernels_of(graph):
     buffers = [*graph.inputs, *graph.constants]
     for node in graph.buffers:
         buffers += [x for x in node.outputs if x is not None] if isinstance(node, ExternKernel) else [node]
-    dtypes = {b.name: dtype_name(b.dtype) for b in buffers if isinstance(b, Buffer)}
+    dtypes = {b.name: dtype_name(part_dtype(b.dtype)) for b in buffers if isinstance(b, Buffer)}
     source = TritonSource()
     for group in schedule(graph):
         if isinstance(group, Group) and 0 not in group.outer:
