@@ -5,7 +5,8 @@
 The clock runs from before the import of the compiler to the end of the first call, or of the first backward if the
 program trains; `import torch`, the libraries of models and the construction of the model come before it for all
 compilers. "CPU s" is the processor time of the process and of child processes that have ended; it hardly depends on
-other work on the machine. torch.compile's pool of compile workers does not end and is not included.
+other work on the machine. torch.compile's pool of compile workers does not end and is not included. Python may write
+the bytecode of this project's files beside them, as that of an installed package is; torch's is there already.
 
 The groups: "small", a trivial function and BERT; "convnets", convolutional networks of 50 to 150 layers, which train on
 images of 64 by 64; "layers", a GPT of 6 and of 24 layers, whose time should hardly grow, since the layers are equal.
@@ -84,6 +85,7 @@ def child(program: str, system: str) -> None:
 def first_call(program: str, system: str, cache: str) -> tuple[float, float]:
     """Wall and processor seconds in a new process."""
     env = {**os.environ, "PYFRAME_CACHE_DIR": f"{cache}/pyframe", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", "benchmarks.compile_time", "--child", program, system]
     out = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     for line in out.stdout.splitlines():
