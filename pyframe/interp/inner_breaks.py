@@ -1,8 +1,9 @@
 """Decides how much of a chain of inlined calls a graph break can suspend (see `emit/suspended_frames.py`).
 
 The chain starts at the root frame. An inlined frame belongs to it if the frame above is at a call of exactly this
-function, whose result is the result of the call, and if a resume function can continue it. If the frame of the break
-does not belong to it, the break is made before the call in the last frame that does.
+function, whose result is the result of the call, and if a resume function can continue it. The last frame runs code of
+the user: what torch or the standard library does between two calls of the user's code is not captured in parts. If the
+frame of the break does not belong to the chain, the break is made before the call in the last frame that does.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from ..core.files import our_file
+from ..core.files import our_file, skipped_file
 from ..core.source import FuncPartSource
 from ..emit.graph_break import cells_of_comprehensions, reads_all_locals
 from ..emit.loops import loops_of
@@ -51,6 +52,8 @@ def place_within(frames: Sequence[Frame], kind: str) -> InnerPlace | None:
     depth = 1
     while depth < len(frames) and _is_direct(frames[depth - 1], frames[depth]) and _can_resume(frames[depth]):
         depth += 1
+    while depth > 1 and skipped_file(frames[depth - 1].file):
+        depth -= 1
     last = frames[depth - 1]
     return InnerPlace(last.number, depth, last.code, last.at) if depth > 1 else None
 
