@@ -80,11 +80,17 @@ def make_bert(batch: int = 8, time: int = 512, **config: int) -> ModelAndInputs:
     return model, (torch.randint(0, model.config.vocab_size, (batch, time)),)
 
 
-def make_timm(name: str, batch: int = 32, side: int = 224, **config: Any) -> ModelAndInputs:
-    """A model of timm with random weights. `config`: arguments of its constructor."""
+def make_timm(
+    name: str, batch: int = 32, side: int = 224, constructor: str | None = None, **config: Any
+) -> ModelAndInputs:
+    """A model of timm with random weights, and `batch` images of `side` by `side` pixels.
+
+    `config`: arguments of its constructor. Some models of timm fix arguments that would have to be chosen here, which
+    raises TypeError; `constructor`, the name of a class in timm.models, is then called in place of the model `name`.
+    """
     with _image_packages():
         import timm
-    model = timm.create_model(name, **config)
+    model = getattr(timm.models, constructor)(**config) if constructor else timm.create_model(name, **config)
     settle(model, torch.randn(8, 3, side, side))
     return model, (torch.randn(batch, 3, side, side),)
 

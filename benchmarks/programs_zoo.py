@@ -163,7 +163,9 @@ ZOO: dict[str, Model] = {
         {"time": 16, "vocab_size": 96, "n_layers": 2, "dim": 32, "n_heads": 4, "hidden_dim": 64},
         "transformers",
     ),
-    "MLP-Mixer-B/16": classifier("mixer_b16_224", img_size=32, embed_dim=32, num_blocks=2),
+    "MLP-Mixer-B/16": classifier(
+        "mixer_b16_224", constructor="MlpMixer", img_size=32, patch_size=16, embed_dim=32, num_blocks=2,
+    ),
     "RegNetY-032": classifier("regnety_032"),
     "Whisper base": Model(whisper, None, (1, 16), 0, "x30s+64", WHISPER, "transformers"),
 }  # fmt: skip
