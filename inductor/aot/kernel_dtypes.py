@@ -36,6 +36,7 @@ _ALSO = frozenset(
         aten.soft_margin_loss_backward, aten.binary_cross_entropy_backward, aten.nansum, aten.sum, aten.mean,
         aten.trace, aten.cumsum, aten.cumprod, aten.logcumsumexp, aten.logsumexp, aten._softmax, aten._log_softmax,
         aten._softmax_backward_data, aten._log_softmax_backward_data,
+        aten.complex, aten.polar,
         *(overload.overloadpacket for overload in foreach_decompositions()),
         *(packet for packet in map(_in_place, foreach_decompositions()) if packet is not None),
     )
