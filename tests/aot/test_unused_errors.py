@@ -65,6 +65,10 @@ IN_PART = {
     "size alone": lambda a, v, i: torch.zeros_like(a[i]),
     "fill": lambda a, v, i: a[i].fill_(2.0),
     "cropped": lambda a, v, i: F.pad(v[i], (0, -2)),
+    "complex": lambda a, v, i: torch.complex(v[i], v).imag + 1,
+    "complex product": lambda a, v, i: (torch.complex(v[i], v) * 2j)[:2].real + 1,
+    "polar": lambda a, v, i: (torch.polar(v, v[i]) * 2)[:2].imag + 1,
+    "parts": lambda a, v, i: torch.view_as_real(torch.complex(v[i], v) * 2)[:2] + 1,
     "as_strided": lambda a, v, i: v[i].as_strided((2,), (1,)),
     "of two": lambda a, v, i: a[:, i][0, 0] + a[i][0, 0],
     "index of an index": lambda a, v, i: v[i[[0, 1]]] + v[i[:2]] + v[i][:2],
@@ -105,6 +109,7 @@ def _rotated(x):
 AS_A_WHOLE = {
     "language model": lambda a, v, i: ((F.layer_norm(F.embedding(i, a) + v, (3,)) @ a)[-1:]),
     "halves": lambda a, v, i: [x + 1 for x in F.embedding(i, a).chunk(2, -1)],
+    "parts": lambda a, v, i: torch.view_as_real(torch.complex(v[i], v)) + 1,
     "rotary": lambda a, v, i: _rotated(a[i]),
     "softmax": lambda a, v, i: a[i].softmax(-1)[0],
     "loss": lambda a, v, i: F.cross_entropy(a, i),
