@@ -119,8 +119,8 @@ def _given(node: fx.Node, name: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _position(function: Any, name: str) -> int | None:
-    """The position of a parameter of a Python function; None if it has no such parameter, as one that wraps a function in
-    C."""
+    """The position of a parameter of a Python function; None if it has no such parameter, as one that wraps a function
+    in C."""
     function = inspect.unwrap(function)
     if not isinstance(function, types.FunctionType):
         return None
