@@ -13,8 +13,8 @@ import torch
 from ..autocast import without_autocast
 from ..cache.file_store import content_key, shared_cache
 from ..codegen.triton.gpu import Gpu, gpu_of
-from ..codegen.triton.product import product_drafts
 from ..codegen.triton.product_configs import configs
+from ..codegen.triton.product_drafts import product_drafts
 from ..dtypes import dtype_name
 from ..errors import Unsupported
 from ..ir.buffer import Buffer, ExternKernel

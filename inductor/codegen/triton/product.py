@@ -28,37 +28,6 @@ JOIN_ROWS, JOIN_COLUMNS, JOIN_WARPS = 4, 64, 2
 GELU_SCALE, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
 
 
-def product_drafts(
-    product: Product, dtypes: Mapping[str, str], unaligned: Collection[str] = ()
-) -> tuple[list[Draft], list[Scratch]]:
-    """The kernels of a product in launch order, and the scratch memory that they share."""
-    assert product.config is not None
-    if product.config.kind == "descriptors":
-        from .product_descriptors import descriptor_drafts  # imported here because it imports this module
-
-        return descriptor_drafts(product, dtypes, unaligned)
-    if product.config.split == 1:
-        return [_kernel(product, dtypes, None).draft(unaligned)], []
-    sizes = product.sizes
-    whole = sizes.batch * sizes.rows * sizes.columns
-    scratch = Scratch(f"%{product.result.name}.sums", "float32", whole * product.config.split)
-    parts = _kernel(product, dtypes, scratch)
-    return [parts.draft(unaligned), _Join(product, dtypes, scratch).draft(unaligned)], [scratch]
-
-
-def _kernel(product: Product, dtypes: Mapping[str, str], scratch: Scratch | None) -> ProductKernel:
-    assert product.config is not None
-    if product.convolution is not None:
-        from .product_convolution import ConvolutionKernel  # imported here because it imports this module
-
-        return ConvolutionKernel(product, dtypes, product.config, scratch)
-    if product.ends is not None:
-        from .product_grouped import GroupedKernel  # likewise
-
-        return GroupedKernel(product, dtypes, product.config, scratch)
-    return ProductKernel(product, dtypes, product.config, scratch)
-
-
 def _axes(product: Product) -> Axes:
     return Axes((Axis("y", product.rows), Axis("x", product.columns)), product.batch, {}, "x", False)
 
@@ -329,7 +298,7 @@ class _Prologue(Kernel):
         return [f"    {line}" for line in self.lines]
 
 
-class _Join(_Tile):
+class JoinKernel(_Tile):
     """Adds the partial sums, and finishes the product."""
 
     def __init__(self, product: Product, dtypes: Mapping[str, str], scratch: Scratch) -> None:

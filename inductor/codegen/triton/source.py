@@ -21,7 +21,7 @@ from .gpu import DEFAULT, Gpu
 from .horizontal import combined
 from .kernel import Draft, Launch, Scratch, TritonKernel, drafts
 from .ops import imports
-from .product import product_drafts
+from .product_drafts import product_drafts
 from .row_attention import row_attention_drafts
 
 _DIGITS = 8
