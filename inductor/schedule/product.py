@@ -15,12 +15,13 @@ from typing import Any
 
 import torch
 
-from ..ir.buffer import Buffer, ComputedBuffer, ExternKernel, Layout, View
+from ..ir.buffer import ComputedBuffer, ExternKernel, Layout, View
 from ..ir.nodes import GraphIR
 from . import convolution
 from .convolution import Convolution
 from .index import Affine
 from .node import Group
+from .operator_group import OperatorGroup
 from .scheduler import extern_reads, output_names
 
 aten = torch.ops.aten
@@ -85,32 +86,19 @@ class Prologue:
 
 
 @dataclass(eq=False)
-class Product(Group):
+class Product(OperatorGroup):
     """A product with its epilogue, as one unit of the schedule; `outer` is the iteration space of the result.
 
     `batch`, `rows` and `columns` are the variables of the epilogue that make up each dimension of the result, outermost
     first. `stored` contains the result's name if it must reach memory. Without an epilogue there are no members.
     """
 
-    kernel: ExternKernel = None  # type: ignore[assignment]
     batch: Variables = ()
     rows: Variables = ()
     columns: Variables = ()
     config: ProductConfig | None = None
     epilogue: Group | None = field(default=None, repr=False)
     prologue: Prologue | None = None
-
-    @property
-    def result(self) -> Buffer:
-        """The buffer of the product itself, which is in memory only if `stored` contains it."""
-        out = self.kernel.outputs[0]
-        assert out is not None
-        return out
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the product."""
-        return self.result.layout.device
 
     @property
     def factors(self) -> tuple[Layout, Layout]:

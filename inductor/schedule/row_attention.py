@@ -15,6 +15,7 @@ import torch
 
 from ..ir.buffer import Buffer, ExternKernel, Layout, View
 from .node import Group
+from .operator_group import OperatorGroup
 from .scheduler import extern_reads
 
 aten = torch.ops.aten
@@ -31,31 +32,18 @@ MAX_DIM = 256
 
 
 @dataclass(eq=False)
-class RowAttention(Group):
+class RowAttention(OperatorGroup):
     """softmax(query @ key.T * scale + mask) @ value for each batch and head, with one row of queries. No members.
 
     `query`: [B, H, 1, D], `key`: [B, Hkv, N, D], `value`: [B, Hkv, N, E], `mask`: [B, H, 1, N] or None, `result`:
     [B, H, 1, E]. H is a multiple of Hkv.
     """
 
-    kernel: ExternKernel = None  # type: ignore[assignment]
     query: Operand = None  # type: ignore[assignment]
     key: Operand = None  # type: ignore[assignment]
     value: Operand = None  # type: ignore[assignment]
     mask: Operand | None = None
     scale: float = 1.0
-
-    @property
-    def result(self) -> Buffer:
-        """The buffer of the result."""
-        out = self.kernel.outputs[0]
-        assert out is not None
-        return out
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the result."""
-        return self.result.layout.device
 
     def read_names(self) -> set[str]:
         """Buffers that its kernels read."""
