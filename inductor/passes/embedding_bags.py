@@ -26,10 +26,12 @@ def bags_of_one_length(gm: fx.GraphModule) -> bool:
     for node in list(gm.graph.nodes):
         if node.op != "call_function" or node.target not in _REWRITES:
             continue
+        given = _arguments(node)
         with gm.graph.inserting_before(node):
-            made = _REWRITES[node.target](node)
-        if made is None:
-            continue
+            bags = _bags(node, given)
+            if bags is None:
+                continue
+            made = _REWRITES[node.target](node, given, bags)
         results = [u for u in node.users if u.target is operator.getitem and u.args[1] == 0]
         for old in results if node.target in _FORWARD else [node]:
             old.replace_all_uses_with(made)
@@ -87,11 +89,7 @@ def _without_padding(node: fx.Node, bags: _Bags, values: fx.Node) -> fx.Node:
     return call(graph, aten.where.ScalarOther, kept, values, 0.0, like=node)
 
 
-def _forward(node: fx.Node) -> fx.Node | None:
-    given = _arguments(node)
-    bags = _bags(node, given)
-    if bags is None:
-        return None
+def _forward(node: fx.Node, given: dict[str, Any], bags: _Bags) -> fx.Node:
     graph = node.graph
     rows = call(graph, aten.embedding.default, given["weight"], bags.indices, like=node)
     if bags.weights is not None:
@@ -101,11 +99,7 @@ def _forward(node: fx.Node) -> fx.Node | None:
     return call(graph, combine, rows, [1], like=node)
 
 
-def _table_gradient(node: fx.Node) -> fx.Node | None:
-    given = _arguments(node)
-    bags = _bags(node, given)
-    if bags is None:
-        return None
+def _table_gradient(node: fx.Node, given: dict[str, Any], bags: _Bags) -> fx.Node:
     graph, grad = node.graph, given["grad"]
     rows, length = bags.indices.meta["val"].shape
     if bags.mode == _MEAN:
@@ -118,11 +112,7 @@ def _table_gradient(node: fx.Node) -> fx.Node | None:
     return call(graph, aten.embedding_dense_backward.default, spread, bags.indices, count, padding, False, like=node)
 
 
-def _weights_gradient(node: fx.Node) -> fx.Node | None:
-    given = _arguments(node)
-    bags = _bags(node, given)
-    if bags is None:
-        return None
+def _weights_gradient(node: fx.Node, given: dict[str, Any], bags: _Bags) -> fx.Node:
     graph = node.graph
     rows = call(graph, aten.embedding.default, given["weight"], bags.indices, like=node)
     grad = call(graph, aten.unsqueeze.default, given["grad"], 1, like=node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -56,13 +57,13 @@ def test_results_and_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     found = []
     rewrite = embedding_bags._REWRITES.copy()
 
-    def counted(node: fx.Node, fn: Any) -> Any:
-        made = fn(node)
+    def counted(node: fx.Node, given: Any, bags: Any, fn: Any) -> Any:
+        made = fn(node, given, bags)
         found.append(made is not None)
         return made
 
     for target, fn in rewrite.items():
-        monkeypatch.setitem(embedding_bags._REWRITES, target, lambda node, fn=fn: counted(node, fn))
+        monkeypatch.setitem(embedding_bags._REWRITES, target, functools.partial(counted, fn=fn))
     results = []
     for run in (REWRITTEN[name], pyframe.compile(REWRITTEN[name], options={"strict": True})):
         table, weights = TABLE.clone().requires_grad_(), WEIGHTS.clone().requires_grad_()
