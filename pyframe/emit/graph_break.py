@@ -28,9 +28,9 @@ from .reconstruct import ValueEmitter
 from .replay import Commit
 from .resume import (
     FIRST,
-    CannotResume,
     ResumeKey,
     continuation,
+    described_resume,
     handled_parameter,
     keyword_names,
     shared_resume,
@@ -407,18 +407,9 @@ class BreakEmitter:
 
     def resume_code(self, key: ResumeKey) -> Any:
         """The resume function's code for `key`; values that are unknown in this trace are unknown there too."""
-        try:
-            code = shared_resume(key)
-        except CannotResume as error:
-            raise SkipFrame(str(error)) from error
-        described = continuation(code)
-        assert described is not None
-        if described.handles_errors:
-            _C.handles_errors(code)
-        described.loops = described.loops or (self.known is not None and self.known.loops)
+        loops = self.known is not None and self.known.loops
+        code, described = described_resume(key, loops, () if self.end.brk is None else self.end.brk.stack)
         described.handled = key.handled
-        if described.after is None and self.end.brk is not None and self.end.brk.stack:
-            described.after = self.end.brk.stack[-1]
         for number in range(key.handled):
             self.varying.mark_exception_arguments(code, handled_parameter(number, key.live))
         for name in key.live:

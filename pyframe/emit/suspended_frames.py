@@ -17,7 +17,6 @@ from .. import _C
 from ..bytecode import Instr
 from ..bytecode.flow import live_locals
 from ..bytecode.isa import NULL_BEFORE_CALLABLE
-from ..errors import SkipFrame
 from ..vars.codegen import Codegen
 from ..vars.containers.mapping import DictVar
 from ..vars.containers.sequence import SequenceVar, TupleVar
@@ -27,7 +26,7 @@ from ..vars.protocol.base import Var
 from ..vars.protocol.const import ConstVar
 from ..vars.protocol.null import NULL, is_null
 from .finished_trace import RootFrame
-from .resume import CannotResume, ResumeKey, continuation, shared_resume, stack_parameter, super_argument
+from .resume import ResumeKey, described_resume, stack_parameter, super_argument
 from .varying_values import VaryingValues
 
 
@@ -93,17 +92,8 @@ class SuspendedFrameVar(Var):
     def _resume_code(self, first: str | None, live: tuple[str, ...]) -> types.CodeType:
         frame = self.frame
         nulls = tuple(map(is_null, self.stack))
-        try:
-            code = shared_resume(ResumeKey(frame.code, frame.at, nulls, live, first))
-        except CannotResume as error:
-            raise SkipFrame(str(error)) from error
-        described = continuation(code)
-        assert described is not None
-        if described.handles_errors:
-            _C.handles_errors(code)
-        described.loops = described.loops or self._loops
-        if described.after is None and self.reason.stack:
-            described.after = self.reason.stack[-1]
+        key = ResumeKey(frame.code, frame.at, nulls, live, first)
+        code, _ = described_resume(key, self._loops, self.reason.stack)
         for slot, var in enumerate(self.stack):
             if not is_null(var):
                 self.varying.mark_like(code, stack_parameter(slot, live), var)
