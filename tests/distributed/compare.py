@@ -101,6 +101,25 @@ def close(got: Record, want: Record, rtol: float, atol: float) -> None:
         torch.testing.assert_close(x, want.state[name], rtol=rtol, atol=atol, msg=lambda m: f"{name}: {m}")
 
 
+def loss_of(y: torch.Tensor) -> torch.Tensor:
+    return (y.float() - 0.5).square().mean()
+
+
+def take_steps(
+    record: Record, model: nn.Module, called: Callable[[torch.Tensor], torch.Tensor], optimizer: torch.optim.Optimizer,
+    data: list[torch.Tensor], update: Callable[[], object] | None = None,
+) -> Record:
+    """Train `model` with one step per batch: `called` returns its output, `update` (by default the optimizer's step)
+    follows each backward."""
+    for x in data:
+        optimizer.zero_grad()
+        loss = loss_of(called(x))
+        loss.backward()
+        record_step(record, model, loss)
+        (update or optimizer.step)()
+    return finish(record, model)
+
+
 def iterate(data: list[torch.Tensor], part: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[torch.Tensor]:
     yield from map(part, data)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from compare import STEPS, Compile, Record, batches, compare, finish, own, record_step
+from compare import STEPS, Compile, Record, batches, compare, finish, loss_of, own, record_step, take_steps
 from distributed_models import WIDTH, Blocks, SometimesUnused, WithNorms, mlp
 from ranks import Rank
 from torch import nn
@@ -19,10 +19,6 @@ from torch.utils.checkpoint import checkpoint
 import pyframe
 
 Wrap = Callable[[nn.Module, Compile], nn.Module]
-
-
-def loss_of(y: torch.Tensor) -> torch.Tensor:
-    return (y.float() - 0.5).square().mean()
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
@@ -118,13 +114,7 @@ def compiled_optimizer(me: Rank) -> None:
             wrapped = DDP(compile(model)) if distributed else model
             optimizer, record = torch.optim.AdamW(wrapped.parameters(), lr=0.01), Record()
             update = compile(optimizer.step)
-            for x in data:
-                optimizer.zero_grad(set_to_none=True)
-                loss = loss_of(wrapped(x))
-                loss.backward()
-                record_step(record, model, loss)
-                update()
-            return finish(record, model)
+            return take_steps(record, model, wrapped, optimizer, data, update)
 
         return train
 

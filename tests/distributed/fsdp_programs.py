@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from compare import Compile, Record, batches, compare, finish, own, record_step
-from ddp_programs import alone, loss_of
+from compare import Compile, Record, batches, compare, finish, loss_of, own, record_step, take_steps
+from ddp_programs import alone
 from distributed_models import WIDTH, Blocks, WithNorms, mlp
 from ranks import Rank
 from torch import nn
@@ -33,13 +33,7 @@ def trained(wrap: Wrap, steps: int = 1) -> Callable[[nn.Module, Compile, list[to
     def train(model: nn.Module, compile: Compile, data: list[torch.Tensor]) -> Record:
         called, record = wrap(model, compile), Record()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        for x in data:
-            optimizer.zero_grad()
-            loss = loss_of(called(x))
-            loss.backward()
-            record_step(record, model, loss)
-            optimizer.step()
-        return finish(record, model)
+        return take_steps(record, model, called, optimizer, data)
 
     return train
 
@@ -158,13 +152,7 @@ def compiled_optimizer(me: Rank) -> None:
             called = compile(_per_block(me, model)) if sharded else model
             optimizer, record = torch.optim.AdamW(model.parameters(), lr=0.01), Record()
             update = compile(optimizer.step)
-            for x in data:
-                optimizer.zero_grad()
-                loss = loss_of(called(x))
-                loss.backward()
-                record_step(record, model, loss)
-                update()
-            return finish(record, model)
+            return take_steps(record, model, called, optimizer, data, update)
 
         return train
 

@@ -6,8 +6,7 @@ import copy
 from collections.abc import Callable
 
 import torch
-from compare import Compile, Record, batches, compare, finish, record_step, whole
-from ddp_programs import loss_of
+from compare import Compile, Record, batches, compare, take_steps, whole
 from distributed_models import WIDTH, Hidden, Transformer
 from ranks import Rank
 from torch import nn
@@ -43,13 +42,7 @@ def trained(
         called, record = wrap(model, compile), Record()
         # With the default on a GPU, `foreach`, torch 2.11 refuses DTensors beside tensors.
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
-        for x in data:
-            optimizer.zero_grad()
-            loss = loss_of(called(shape(x)))
-            loss.backward()
-            record_step(record, model, loss)
-            optimizer.step()
-        return finish(record, model)
+        return take_steps(record, model, lambda x: called(shape(x)), optimizer, data)
 
     return train
 
@@ -197,7 +190,7 @@ def saved_and_loaded(me: Rank) -> None:
 
 
 def placements_change(me: Rank) -> None:
-    """Calls with other placements are captured anew."""
+    """A call with other placements is another capture."""
     mesh = mesh_of(me)
     fast = pyframe.compile(lambda x: x * 2 + 1)
     given = batches(me, WIDTH)[0]
