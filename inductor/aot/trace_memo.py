@@ -396,7 +396,7 @@ Results = Any  # how to make the results of a call: a `_Made`, None, or a sequen
 
 
 def results_to_make(value: Any, tensors: Sequence[FakeTensor]) -> Results | None:
-    """How to make the results of a call on `tensors` anew; None if one shares memory with another result alone or with
+    """How to make the results of a call on `tensors` again; None if one shares memory with another result alone or with
     several of the tensors, has gaps at its end, or is no fake tensor."""
     memory: dict[Any, tuple[int, int | None] | None] = {}
     for k, x in enumerate(tensors):

@@ -17,7 +17,7 @@ How = Literal["same", "data", "memory", "detached", "view", "view without gradie
 
 @dataclass(frozen=True)
 class Related:
-    """How the value at `place` is made anew from the one at `source`, which is in the same memory.
+    """How the value at `place` is made again from the one at `source`, which is in the same memory.
 
     Places from 0 are the results, then those of bases that are not results; -1 - i is input i, an attribute of the
     graph included. A result keeps its size, strides and offset.

@@ -1,4 +1,4 @@
-"""`value_of`: the fake result of a call, made anew where an equal call has shown how."""
+"""`value_of`: the fake result of a call, made from that of an equal call where that call has shown how."""
 
 from __future__ import annotations
 
