@@ -31,9 +31,10 @@ build: $(if $(filter $(VENV)/%,$(PY)),$(STAMP))
 demo: build
 	$(PY) examples/quickstart.py
 
-# Two processes; their threads wait without spinning, as there are more of them than cores.
+# Two processes; their threads wait without spinning, as there are more of them than cores.  A process
+# that has no tests left takes some of the other: single files of tests/triton take minutes.
 test: build
-	OMP_WAIT_POLICY=passive $(PY) -m pytest -n $(WORKERS) $(TESTS)
+	OMP_WAIT_POLICY=passive $(PY) -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 # Before each commit: lint, types, imports, and tests of every layer that take about two minutes.
 CHECK_TESTS := tests/bytecode tests/core tests/ir tests/docs tests/test_end_to_end.py tests/interp/test_ops.py \
