@@ -20,6 +20,7 @@ from ..vars.protocol.base import Var
 from ..vars.protocol.null import is_null
 from ..vars.torch_objects.contexts import Entered
 from .assemble import Assembler, call_moving_arguments
+from .described_resume import described_resume
 from .finished_trace import End, FinishedTrace, RootFrame
 from .handlers import starts_of_handling
 from .loop_break import LoopEmitter
@@ -30,7 +31,6 @@ from .resume import (
     FIRST,
     ResumeKey,
     continuation,
-    described_resume,
     handled_parameter,
     keyword_names,
     shared_resume,

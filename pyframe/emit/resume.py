@@ -12,7 +12,6 @@ import dataclasses
 import re
 import types
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +26,9 @@ from pyframe.bytecode import (
 )
 from pyframe.bytecode.flow import build_flow, displaced_cells, reachable, stack_depths
 
-from .. import _C
 from ..core.guard import UserLine
 from ..core.per_code import per_code
 from ..core.source import LocalSource, Source
-from ..errors import SkipFrame
 from .loops import UNBOUND, LoopBodySpec, extract_loop_body
 
 CO_OPTIMIZED, CO_NEWLOCALS, CO_VARARGS, CO_VARKEYWORDS, CO_NESTED = 0x01, 0x02, 0x04, 0x08, 0x10
@@ -111,23 +108,6 @@ def shared_resume(key: ResumeKey) -> types.CodeType:
         known.handles_errors = handles_errors
         mine[parts] = code
     return code
-
-
-def described_resume(key: ResumeKey, loops: bool, stack: Sequence[UserLine]) -> tuple[types.CodeType, Continuation]:
-    """`shared_resume(key)` with its description. `loops`: it continues the body of a loop; `stack`: the user's lines at
-    the break, outermost first. SkipFrame if no function can continue there."""
-    try:
-        code = shared_resume(key)
-    except CannotResume as error:
-        raise SkipFrame(str(error)) from error
-    described = continuation(code)
-    assert described is not None
-    if described.handles_errors:
-        _C.handles_errors(code)
-    described.loops = described.loops or loops
-    if described.after is None and stack:
-        described.after = stack[-1]
-    return code, described
 
 
 def parameter_source(code: types.CodeType, name: str) -> LocalSource:

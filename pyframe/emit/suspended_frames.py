@@ -25,8 +25,9 @@ from ..vars.objects.suspended_frames import BreakReason
 from ..vars.protocol.base import Var
 from ..vars.protocol.const import ConstVar
 from ..vars.protocol.null import NULL, is_null
+from .described_resume import described_resume
 from .finished_trace import RootFrame
-from .resume import ResumeKey, described_resume, stack_parameter, super_argument
+from .resume import ResumeKey, stack_parameter, super_argument
 from .varying_values import VaryingValues
 
 
