@@ -287,12 +287,3 @@ class ForwardKernel(FlexKernelBase):
             if out is not None:
                 mask = ", mask=ymask" if row else ""
                 self.lines.append(f"tl.store({self.row_pointers(out, 'yindex')}, ({text})[:, None]{mask})")
-
-
-def flex_drafts(group: FlexGroup, dtypes: Mapping[str, str], gpu: Gpu, unaligned: Collection[str] = ()) -> list[Draft]:
-    """The kernels of a forward or backward, in launch order."""
-    if not group.kernel.backward:
-        return [ForwardKernel(group, dtypes, gpu).draft(unaligned)]
-    from .flex_attention_backward import backward_drafts  # imported here because it imports this module
-
-    return backward_drafts(group, dtypes, gpu, unaligned)

@@ -16,7 +16,8 @@ from ...schedule.row_attention import RowAttention
 from ..cpp.source import Source, user_lines
 from ..emitter import HostNumber
 from ..origins import operators
-from .flex_attention import flex_drafts
+from .flex_attention import ForwardKernel
+from .flex_attention_backward import backward_drafts
 from .gpu import DEFAULT, Gpu
 from .horizontal import combined
 from .kernel import Draft, Launch, Scratch, TritonKernel, drafts
@@ -58,7 +59,11 @@ class TritonSource:
         elif isinstance(group, RowAttention):
             made, scratch = row_attention_drafts(group, dtypes, self.gpu, unaligned)
         elif isinstance(group, FlexGroup):
-            made, scratch = flex_drafts(group, dtypes, self.gpu, unaligned), []
+            scratch = []
+            if group.kernel.backward:
+                made = backward_drafts(group, dtypes, self.gpu, unaligned)
+            else:
+                made = [ForwardKernel(group, dtypes, self.gpu).draft(unaligned)]
         else:
             made, scratch = drafts(group, dtypes, self.gpu, unaligned)
         return GroupLaunches(tuple(Launch(self._number(d, group), d.bufs) for d in made), tuple(scratch))
