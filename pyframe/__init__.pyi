@@ -15,6 +15,8 @@ from .api import reset as reset
 from .api import substitute_in_graph as substitute_in_graph
 from .backends import list_backends as list_backends
 from .backends import register_backend as register_backend
+from .cache_artifacts import load_cache_artifacts as load_cache_artifacts
+from .cache_artifacts import save_cache_artifacts as save_cache_artifacts
 from .dynamic import mark_dynamic as mark_dynamic
 from .dynamic import mark_static as mark_static
 from .dynamic import mark_unbacked as mark_unbacked

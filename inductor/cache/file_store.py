@@ -67,6 +67,7 @@ class Cache:
     def __init__(self, directory: Path | None = None, max_bytes: int | None = None) -> None:
         self.directory = directory or default_directory()
         self.max_bytes = _max_bytes() if max_bytes is None else max_bytes
+        self.used: dict[tuple[str, str], None] = {}  # (key, suffix) of what this process has read or written
         self._spare: list[Path] = []
         self._writes = 0
         self._checked: tuple[tuple[int, int], str | None, Path] | None = None
@@ -90,6 +91,7 @@ class Cache:
 
     def put_file(self, key: str, suffix: str, data: bytes) -> Path:
         """Store an entry and return its path. OSError if no directory, including temporary ones, can be written."""
+        self.used[key, suffix] = None
         sealed = data + _MAGIC + _checksum(key, suffix, data)
         if self.directory is None:
             _warn("there is no home directory; set PYFRAME_CACHE_DIR to keep compiled kernels")
@@ -180,6 +182,7 @@ class Cache:
             path = _path(folder, key, suffix)
             data = _contents(path, key, suffix)
             if data is not None:
+                self.used[key, suffix] = None
                 return path, data
         return None
 
