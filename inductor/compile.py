@@ -181,6 +181,8 @@ def _compile_half(
 
 def _variant(key: str | None, options: CompileOptions) -> str | None:
     """The key of a graph compiled with these options: kernels that were measured are those for one kind of GPU."""
+    if key is not None and options.bucket_collectives:
+        key = content_key("bucket_collectives", key)
     if key is None or not options.max_autotune:
         return key
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else ""

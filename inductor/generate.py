@@ -55,7 +55,7 @@ def generate(
         aten = to_aten(gm, inputs, decompositions())
     with report.phase("passes"):
         seeded(aten.graph)
-        graph = run_passes(aten.graph, aten.shared)
+        graph = run_passes(aten.graph, aten.shared, buckets=options.bucket_collectives)
     artifact = generate_aten(
         graph, aten.shared, aten.structure, report, options, aten.views, aten.uncounted, captured=gm.graph
     )
@@ -71,7 +71,7 @@ def generate_sizes(
             aten = to_aten(gm, sized.fakes, decompositions())
         with report.phase("passes"):
             seeded(aten.graph)
-            graph = run_passes(aten.graph, aten.shared)
+            graph = run_passes(aten.graph, aten.shared, buckets=options.bucket_collectives)
             sized.substitute(graph)
     artifact = generate_aten(
         graph, aten.shared, aten.structure, report, options, aten.views, aten.uncounted, captured=gm.graph
@@ -143,7 +143,7 @@ def generate_half(
     """The artifact of the forward or the backward, which returns a list. `release`: as in `codegen`, for the backward.
     `uncounted`: as in PlanSpec. `captured`: as in `codegen`."""
     with stub_torch_compiler, report.phase("passes"):
-        run_half_passes(half)
+        run_half_passes(half, options.bucket_collectives)
         shared = separate_results(half)
         if sized is not None:
             sized.substitute(half)

@@ -11,7 +11,7 @@ from .verify_policy import Policy
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Options of `compile_fx`; only `max_autotune` changes the generated code.
+    """Options of `compile_fx`; `max_autotune` and `bucket_collectives` change the generated code.
 
     strict: raise an error if a graph cannot be compiled, instead of one warning and ATen operators.
     cache: keep compiled graphs on disk.
@@ -20,6 +20,7 @@ class CompileOptions:
     cudagraphs: record the calls of compiled graphs on a GPU as CUDA graphs; no effect on the CPU. None: only graphs
     without gradients whose calls are found to be bound by the host, and not at the cost of much memory.
     max_autotune: on a GPU, compute each matrix product by the faster of ATen and generated kernels, which is measured.
+    bucket_collectives: join collectives of a graph that follow one another; all ranks must run the same program.
     """
 
     strict: bool = False
@@ -27,6 +28,7 @@ class CompileOptions:
     verify: str | float | None = None
     cudagraphs: bool | None = None
     max_autotune: bool = False
+    bucket_collectives: bool = False
 
     @staticmethod
     def of(given: Mapping[str, Any] | None) -> CompileOptions:

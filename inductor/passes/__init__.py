@@ -13,6 +13,7 @@ from torch import fx
 
 from .attention import without_known_masks
 from .bias import biases_apart
+from .collective_buckets import joined_collectives
 from .complex_parts import parts_of_complex
 from .convolution import without_bias
 from .depthwise import filters_by_tap
@@ -28,17 +29,19 @@ from .stem import blocks_of_pixels
 __all__ = ["run_half_passes", "run_joint_passes", "run_passes", "without_known_masks"]
 
 
-def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = False) -> fx.GraphModule:
+def run_passes(
+    gm: fx.GraphModule, shared: Sequence[int | None], force: bool = False, buckets: bool = False
+) -> fx.GraphModule:
     """Rewrites `gm` in place into a faster graph whose results have the same values and strides; returns it.
 
     Nodes carry fake tensors. `shared` is as for `lower_graph`. `force` converts to channels_last even if it is not
-    expected to be faster.
+    expected to be faster. `buckets`: join collectives.
     """
     items_of_stacks(gm)
     on_one_device(gm)
     without_duplicates(gm)
     bags_of_one_length(gm)
-    run_half_passes(gm)
+    run_half_passes(gm, buckets)
     converted = channels_last(gm, shared, force)
     if converted:
         products_of_convolutions(gm)
@@ -52,8 +55,11 @@ def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = F
     return gm
 
 
-def run_half_passes(gm: fx.GraphModule) -> None:
-    """The passes for a graph without gradients and for the forward and backward of one with gradients."""
+def run_half_passes(gm: fx.GraphModule, buckets: bool = False) -> None:
+    """The passes for a graph without gradients and for the forward and backward of one with gradients. `buckets`: join
+    collectives."""
+    if buckets:
+        joined_collectives(gm)
     biases_apart(gm)
     parts_of_complex(gm)
 

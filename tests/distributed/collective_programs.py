@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from ranks import Rank
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import pyframe
+from inductor.passes import collective_buckets
 from pyframe.metrics import counters
 
 
@@ -26,9 +28,12 @@ def given(me: Rank, *shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=generator).to(me.device)
 
 
-def same(me: Rank, program: Callable[..., Any], *args: torch.Tensor, graphs: int = 1, fullgraph: bool = False) -> None:
+def same(
+    me: Rank, program: Callable[..., Any], *args: torch.Tensor, graphs: int = 1, fullgraph: bool = False,
+    options: dict[str, Any] | None = None,
+) -> None:
     """A function and its compiled form return the same, and write the same to their arguments; so in a second call."""
-    fast = pyframe.compile(program, fullgraph=fullgraph)
+    fast = pyframe.compile(program, fullgraph=fullgraph, options=options)
     before = counters["graphs"]
     for _ in range(2):
         mine, theirs = copy.deepcopy(args), copy.deepcopy(args)
@@ -81,9 +86,58 @@ def functional_coalesced(me: Rank) -> None:
     same(me, program, given(me, 4), given(me, 3, 2, seed=1))
 
 
-def same_gradients(me: Rank, program: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def joined(me: Rank) -> None:
+    """Collectives that `bucket_collectives` joins, of several kinds and shapes."""
+    group, mean = dist.group.WORLD, "avg" if me.device_type == "cuda" else "sum"  # gloo has no mean
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a = funcol.all_reduce(x * 2, "sum", group)
+        b = funcol.all_reduce(y.sin(), "sum", group)
+        c = funcol.all_reduce(b + a.sum(), "sum", group)  # needs the others
+        d, e = funcol.all_gather_tensor(x, 0, group), funcol.all_gather_tensor(y * 2, 0, group)
+        f = funcol.reduce_scatter_tensor(d + 1, mean, 0, group)
+        g = funcol.reduce_scatter_tensor(e * 2, mean, 0, group)
+        return a, b.cos(), c, d, e.mean(), f, g
+
+    with joins() as found:
+        same(me, program, given(me, 4, 5), given(me, 3, seed=1), fullgraph=True, options=JOINED)
+    assert found() == 3
+
+
+def joined_with_gradients(me: Rank) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = funcol.all_gather_tensor_autograd(x.sin(), 0, dist.group.WORLD)
+        z = funcol.all_gather_tensor_autograd(x.cos(), 0, dist.group.WORLD)
+        return (y * y).exp() + z
+
+    with joins() as found:
+        same_gradients(me, program, JOINED)
+    assert found() == 2  # in the forward, and the reductions in the backward
+
+
+JOINED = {"bucket_collectives": True, "cache": False}
+
+
+@contextlib.contextmanager
+def joins() -> Iterator[Callable[[], int]]:
+    """Counts the calls of collectives with joined inputs that graphs have while they are compiled."""
+    counts = []
+    run = collective_buckets._joined
+
+    def counted(*args: Any) -> Any:
+        counts.append(len(args[1]))
+        return run(*args)
+
+    collective_buckets._joined = counted
+    try:
+        yield lambda: len(counts)
+    finally:
+        collective_buckets._joined = run
+
+
+def same_gradients(me: Rank, program: Callable[[torch.Tensor], torch.Tensor], options: dict[str, Any] | None = None) -> None:
     """Eager and two calls of the compiled program agree: the result, and the gradient of the input."""
-    fast = pyframe.compile(program)
+    fast = pyframe.compile(program, options=options)
     start = given(me, 4, 5)
     for _ in range(2):
         found = []
