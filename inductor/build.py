@@ -34,12 +34,17 @@ def build(artifact: Artifact, report: CompileReport) -> list[Any]:
     """Build the kernels; returns what `make_plan` takes as kernels."""
     with report.phase("build"):
         addresses = without_lock(lambda: build_kernels(artifact))
+    count_kernels(artifact, report)
+    return addresses
+
+
+def count_kernels(artifact: Artifact, report: CompileReport) -> None:
+    """Tell the report of the kernels and ATen calls of an artifact."""
     if report.artifacts is not None:
         report.artifacts.append(artifact)
     report.kernels += len(artifact.spec.kernel_names)
     count("kernels", len(artifact.spec.kernel_names))
     report.externs += sum(isinstance(step, Extern) for step in artifact.spec.steps)
-    return addresses
 
 
 def build_kernels(artifact: Artifact, processes: Processes | None = None) -> list[Any]:

@@ -31,6 +31,7 @@ from .aot.training_spec import TrainingSpec
 from .aot.vmap_regions import with_vmap_regions
 from .artifact import Artifact, TrainingArtifact, load, program_of, show_code, store
 from .autocast import DEVICES
+from .background import Building, Built
 from .build import build, make_callable, make_half
 from .cache.file_store import content_key
 from .cache.graph_key import graph_key, half_key, training_key
@@ -252,8 +253,19 @@ def _compile(
         store(key, artifact, report)
     else:
         show_code(artifact)
-    addresses, unasked = build(artifact, report), options.cudagraphs is None
-    return make_callable(gm, artifact, artifact.spec, addresses, _recording(options, report), unasked)
+
+    def finish(kernels: Sequence[list[Any]]) -> Callable[..., Any]:
+        unasked = options.cudagraphs is None
+        return make_callable(gm, artifact, artifact.spec, kernels[0], _recording(options, report), unasked)
+
+    return _build([artifact], options, report).use(gm, finish, options.strict)
+
+
+def _build(artifacts: Sequence[Artifact], options: CompileOptions, report: CompileReport) -> Built | Building:
+    """The kernels of artifacts, built in the background if that is asked for and the graph is not from the cache."""
+    if options.background and report.cache != "hit":
+        return Building(artifacts, report)
+    return Built([build(artifact, report) for artifact in artifacts])
 
 
 # ---- graphs of many sizes
@@ -288,10 +300,13 @@ def _compile_sizes(
         store(key, artifact, report)
     else:
         show_code(artifact)
-    addresses, recording = build(artifact, report), _recording(options, report)
+    built, recording = _build([artifact], options, report), _recording(options, report)
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
-        return make_callable(gm, artifact, spec_at(artifact.spec, values), addresses, recording)
+        def finish(kernels: Sequence[list[Any]]) -> Callable[..., Any]:
+            return make_callable(gm, artifact, spec_at(artifact.spec, values), kernels[0], recording)
+
+        return built.use(gm, finish, options.strict)
 
     return Template(program_of(artifact), make)
 
@@ -305,15 +320,19 @@ def _compile_training(
 ) -> Callable[..., Any]:
     captured = Captured.of(gm, inputs)
     artifact = _training_artifact(captured, inputs, options, report)
-    parts = artifact.forward, *artifact.backward
-    built = zip(parts, _part_labels(gm, artifact), strict=True)
+    parts, labels = (artifact.forward, *artifact.backward), _part_labels(gm, artifact)
     recording, places = _recording(options, report), places_in(gm)
-    forward, *stages = (make_half(part.spec, build(part, report), label, recording, places) for part, label in built)
-    backward = _backward_of(artifact, stages)
     in_pieces = functools.partial(cut_after, gm, compile_piece)
     pruned = _pruned(captured, inputs, artifact.spec, options)
     in_stages = None if active_buckets() else functools.partial(_in_stages, gm, options, compile_piece)
-    return wrap(captured, artifact.spec, forward, backward, in_pieces, pruned, in_stages)
+
+    def finish(kernels: Sequence[list[Any]]) -> Callable[..., Any]:
+        built = zip(parts, kernels, labels, strict=True)
+        forward, *stages = (make_half(part.spec, each, label, recording, places) for part, each, label in built)
+        backward = _backward_of(artifact, stages)
+        return wrap(captured, artifact.spec, forward, backward, in_pieces, pruned, in_stages)
+
+    return _build(parts, options, report).use(gm, finish, options.strict)
 
 
 def _in_stages(
@@ -390,17 +409,20 @@ def _train_sizes(
     captured = Captured.of(gm, inputs)
     artifact = _training_artifact(captured, inputs, options, report, sized)
     parts = artifact.forward, *artifact.backward
-    kernels = [build(part, report) for part in parts]
+    built = _build(parts, options, report)
     labels, recording, places = _part_labels(gm, artifact), _recording(options, report), places_in(gm)
     in_pieces = functools.partial(cut_after, gm, compile_piece)
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
-        given = zip(parts, kernels, labels, strict=True)
-        forward, *stages = (
-            make_half(spec_at(part.spec, values), built, label, recording, places) for part, built, label in given
-        )
-        backward = _backward_of(artifact, stages)
-        return wrap(captured, training_spec_at(artifact.spec, values), forward, backward, in_pieces)
+        def finish(kernels: Sequence[list[Any]]) -> Callable[..., Any]:
+            given = zip(parts, kernels, labels, strict=True)
+            forward, *stages = (
+                make_half(spec_at(part.spec, values), each, label, recording, places) for part, each, label in given
+            )
+            backward = _backward_of(artifact, stages)
+            return wrap(captured, training_spec_at(artifact.spec, values), forward, backward, in_pieces)
+
+        return built.use(gm, finish, options.strict)
 
     return Template(program_of(artifact), make)
 

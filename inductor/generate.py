@@ -89,6 +89,8 @@ def generate_training(
     staging, stages = _stages(joint, halves, spec, buckets)
     half = functools.partial(generate_half, report=report, sized=sized, options=options, captured=gm.graph)
     forward = half(halves.forward, uncounted=joint.uncounted)
+    if options.background:
+        return _training_artifact(spec, forward, [half(stage, release=True) for stage in stages], sized, staging)
     pool, processes = ThreadPoolExecutor(BUILDERS), Processes()
     try:  # kernels are built while the code of what follows is generated
         building = [pool.submit(build_kernels, forward, processes)]
@@ -103,6 +105,12 @@ def generate_training(
         raise
     finally:
         without_lock(pool.shutdown)
+    return _training_artifact(spec, forward, backward, sized, staging)
+
+
+def _training_artifact(
+    spec: TrainingSpec, forward: Artifact, backward: Sequence[Artifact], sized: Sized | None, staging: Staging | None
+) -> TrainingArtifact:
     if sized is None:
         return TrainingArtifact(spec, forward, tuple(backward), staging=staging)
     return TrainingArtifact(sized.data(spec), forward, tuple(backward), sized.symbols.program(), staging)

@@ -20,6 +20,7 @@ class CompileOptions:
     cudagraphs: record the calls of compiled graphs on a GPU as CUDA graphs; no effect on the CPU. None: only graphs
     without gradients whose calls are found to be bound by the host, and not at the cost of much memory.
     max_autotune: on a GPU, compute each matrix product by the faster of ATen and generated kernels, which is measured.
+    background: build kernels in the background; until they are ready, calls run the graph with ATen.
     bucket_collectives: join collectives of a graph that follow one another; all ranks must run the same program.
     """
 
@@ -29,6 +30,7 @@ class CompileOptions:
     cudagraphs: bool | None = None
     max_autotune: bool = False
     bucket_collectives: bool = False
+    background: bool = False
 
     @staticmethod
     def of(given: Mapping[str, Any] | None) -> CompileOptions:

@@ -15,6 +15,7 @@ from .api import reset as reset
 from .api import substitute_in_graph as substitute_in_graph
 from .backends import list_backends as list_backends
 from .backends import register_backend as register_backend
+from .backends import wait_for_kernels as wait_for_kernels
 from .cache_artifacts import load_cache_artifacts as load_cache_artifacts
 from .cache_artifacts import save_cache_artifacts as save_cache_artifacts
 from .dynamic import mark_dynamic as mark_dynamic

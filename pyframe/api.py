@@ -95,7 +95,8 @@ def _checked(
     checked = make_options(fullgraph, dynamic, mode, options)
     defaults = Options()
     other = {
-        name: getattr(checked, name) for name in ("cudagraphs", "max_autotune", "bucket_collectives", "cache")
+        name: getattr(checked, name)
+        for name in ("cudagraphs", "max_autotune", "bucket_collectives", "background", "cache")
         if getattr(checked, name) != getattr(defaults, name)
     }  # fmt: skip
     chosen = find_backend(backend, checked.strict, checked.verify, **other)

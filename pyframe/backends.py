@@ -57,8 +57,8 @@ def find_backend(
     backend: Any, strict: bool = False, verify: str | float | None = None, **other: bool
 ) -> Backend:
     """The callable registered under a name, or the given callable itself. `strict` and `verify` are valid for
-    "inductor" only; of the `other` options (`cudagraphs`, `max_autotune`, `bucket_collectives`, `cache`) every
-    backend of pyframe's own takes what concerns it. Names that are not registered here are looked up in torch's
+    "inductor" only; of the `other` options (`cudagraphs`, `max_autotune`, `bucket_collectives`, `background`, `cache`)
+    every backend of pyframe's own takes what concerns it. Names that are not registered here are looked up in torch's
     registry."""
     for name, given in (("strict", strict), ("verify", verify)):
         if given and backend != "inductor":
@@ -123,6 +123,14 @@ def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
     mode = next((x.fake_mode for x in example_inputs if isinstance(x, FakeTensor)), None)
     with mode if mode is not None else contextlib.nullcontext():
         return make_fx(gm)(*example_inputs).forward
+
+
+def wait_for_kernels(seconds: float | None = None) -> bool:
+    """Wait until all kernels that `options={"background": True}` builds are ready; the next calls use them. Returns
+    False if that takes longer than `seconds`."""
+    from inductor import background  # deferred: loads the whole compiler
+
+    return background.wait_for_kernels(seconds)
 
 
 @register_backend("inductor")

@@ -29,6 +29,8 @@ class Options:
     cudagraphs: with backend "inductor": record compiled graphs on a GPU as CUDA graphs (mode "reduce-overhead"); None:
         those without gradients that the host slows down; False: none.
     max_autotune: with backend "inductor": compute matrix products on a GPU by the faster of ATen and generated kernels.
+    background: with backend "inductor": build kernels in the background; until they are ready, calls run the graph
+        with ATen.
     bucket_collectives: with backend "inductor": join collectives of a graph that follow one another.
     cache: with backend "inductor": keep compiled graphs on disk.
     steps: instructions that one trace may execute while its graph does not grow; None: config.instruction_limit.
@@ -43,6 +45,7 @@ class Options:
     verify: str | float | None = None
     cudagraphs: bool | None = None
     max_autotune: bool = False
+    background: bool = False
     bucket_collectives: bool = False
     cache: bool = True
 
@@ -70,7 +73,7 @@ class Options:
 _USER_OPTIONS: dict[str, tuple[tuple[type, ...], str]] = {
     "recompile_limit": ((int,), "limit"), "strict": ((bool,), "strict"), "verify": ((str, float, int), "verify"),
     "cudagraphs": ((bool,), "cudagraphs"), "max_autotune": ((bool,), "max_autotune"), "cache": ((bool,), "cache"),
-    "bucket_collectives": ((bool,), "bucket_collectives"),
+    "bucket_collectives": ((bool,), "bucket_collectives"), "background": ((bool,), "background"),
 }  # fmt: skip
 
 

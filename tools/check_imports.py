@@ -32,7 +32,7 @@ LAYERS: dict[str, list[str]] = {
         "_C", "extension", "errors", "log", "dtypes", "overlap", "torch_compat", "verify_policy", "options",
         "torch_options", "compile_report", "ir", "autocast", "modes", "process", "cache", "fx_utils", "eager",
         "runtime", "cudagraphs", "lower", "schedule", "codegen", "autotune", "aot", "passes", "fallback", "dynamic",
-        "artifact", "build", "generate", "graph_split", "subclasses", "verify", "compile", "run_repro",
+        "artifact", "build", "background", "generate", "graph_split", "subclasses", "verify", "compile", "run_repro",
         "minify_repro", "__init__",
     ],
 }  # fmt: skip

@@ -182,7 +182,9 @@ class _Worker:
         environment = kept | _SET | {"TRITON_CACHE_DIR": folder}
         line = [sys.executable, "-P", str(_WORKER), str(PRELUDE), folder]
         self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-        weakref.finalize(self, _finish, self.process, folder, os.getpid())
+        self.owner = os.getpid()
+        _workers.add(self)
+        weakref.finalize(self, _finish, self.process, folder, self.owner)
 
     def run(self, job: dict[str, Any]) -> Any:
         """The worker's answer to a job. Raises BuildError if the worker dies or takes too long."""
@@ -209,7 +211,18 @@ def _finish(process: subprocess.Popen[bytes], folder: str, owner: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def stop() -> None:
+    """Ends what is compiled now, and starts nothing more, when the process ends."""
+    pool = _pools.get(os.getpid())
+    if pool is not None:
+        pool.shutdown(wait=False, cancel_futures=True)
+    for worker in list(_workers):
+        if worker.owner == os.getpid():
+            worker.process.kill()
+
+
 _local = threading.local()
+_workers: weakref.WeakSet[_Worker] = weakref.WeakSet()
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 

@@ -11,6 +11,7 @@ pytest.importorskip("triton")
 FILES = sorted((Path(__file__).resolve().parent / "interpreted").glob("*.py"))
 
 
+@pytest.mark.timeout(1200)  # a whole file of tests, interpreted
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
 def test_interpreted(file):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]

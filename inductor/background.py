@@ -1,0 +1,156 @@
+"""Kernels that are built while the program goes on, for `options={"background": True}`.
+
+A call captures its function and generates code as always, but does not wait for the compilers of the kernels, which are
+processes of their own. Until the kernels are there, calls run the captured graph with ATen operators. The first call
+after that makes the plan, which takes milliseconds, and runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import fx
+from torch._guards import tracing
+
+from .artifact import Artifact
+from .build import build_kernels, count_kernels
+from .compile_report import CompileReport
+from .eager.operator_errors import run_with_aten
+from .fallback import fall_back
+from .process.compile_lock import compile_lock
+from .runtime import triton_build
+from .runtime.processes import Processes
+
+# Makes the callable of a graph from the kernels of each of its artifacts.
+Finish = Callable[[Sequence[list[Any]]], Callable[..., Any]]
+
+
+class Built:
+    """The kernels of artifacts, built at once."""
+
+    def __init__(self, kernels: Sequence[list[Any]]) -> None:
+        self._kernels = kernels
+
+    def use(self, gm: fx.GraphModule, finish: Finish, strict: bool) -> Callable[..., Any]:
+        """The callable that `finish` makes of the kernels."""
+        return finish(self._kernels)
+
+
+class Building:
+    """The kernels of artifacts, which a thread builds, one `Building` after another."""
+
+    def __init__(self, artifacts: Sequence[Artifact], report: CompileReport) -> None:
+        self._artifacts, self._report = artifacts, report
+        self._kernels: list[list[Any]] = []
+        self._error: Exception | None = None
+        self._done = threading.Event()
+        self._process = os.getpid()
+        for artifact in artifacts:
+            count_kernels(artifact, report)
+        _waiting.put(self)
+
+    def use(self, gm: fx.GraphModule, finish: Finish, strict: bool) -> Callable[..., Any]:
+        """A callable that runs `gm` with ATen until the kernels are built. If they cannot be built, it always does,
+        after one warning; with `strict`, its calls raise CompileError then."""
+        eager = run_with_aten(gm)
+        compiled: list[Callable[..., Any]] = []
+
+        def call(*args: Any) -> Any:
+            if not compiled:
+                # a call waits for no other thread that compiles
+                if not self.ready() or not compile_lock.acquire(blocking=False):
+                    return eager(*args)
+                try:
+                    if not compiled:
+                        compiled.append(self._finished(gm, finish, strict))
+                finally:
+                    compile_lock.release()
+            return compiled[0](*args)
+
+        return call
+
+    def ready(self) -> bool:
+        """Whether the kernels are built, or have failed to. A forked child, which has no such thread, builds them."""
+        if os.getpid() != self._process:
+            self._process, done = os.getpid(), self._done.is_set()
+            self._done = threading.Event()  # the thread may have held the lock of the other one
+            if not done:
+                self.run(Processes())
+            self._done.set()
+        return self._done.is_set()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until the kernels are built, or have failed to; False if that takes longer than this."""
+        return self.ready() or self._done.wait(seconds)
+
+    def run(self, processes: Processes) -> None:
+        """Build the kernels; compilers run in this group of processes."""
+        start = time.perf_counter()
+        try:
+            self._kernels = [build_kernels(artifact, processes) for artifact in self._artifacts]
+        except Exception as error:  # raised, or told in a warning, by the next call
+            self._error = error
+        seconds = self._report.seconds
+        seconds["build"] = seconds.get("build", 0.0) + time.perf_counter() - start
+        self._done.set()
+
+    def _finished(self, gm: fx.GraphModule, finish: Finish, strict: bool) -> Callable[..., Any]:
+        if self._error is not None:
+            return fall_back(gm, self._error, strict)
+        with tracing(None):
+            return finish(self._kernels)
+
+
+class _Builder:
+    """The thread that builds what is put here. It starts with the first and ends with the process, which waits for no
+    compiler."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Building] = queue.SimpleQueue()
+        self._all: list[Building] = []
+        self._lock = threading.Lock()
+        self._process = 0
+        self._processes = Processes()
+
+    def put(self, building: Building) -> None:
+        with self._lock:
+            self._all = [other for other in self._all if not other.ready()]
+            self._all.append(building)
+            if self._process != os.getpid():  # the first, or the first after a fork
+                self._process, self._queue, self._processes = os.getpid(), queue.SimpleQueue(), Processes()
+                # A normal `atexit` function runs after Python has waited for the threads that wait for compilers.
+                threading._register_atexit(self.stop)  # type: ignore[attr-defined]
+                threading.Thread(target=self._run, name="pyframe-builder", daemon=True).start()
+            self._queue.put(building)
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait for everything that was put here; False if that takes longer than this."""
+        end = None if seconds is None else time.monotonic() + seconds
+        with self._lock:
+            waited = list(self._all)
+        return all(each.wait(None if end is None else max(0.0, end - time.monotonic())) for each in waited)
+
+    def stop(self) -> None:
+        """End the compilers."""
+        if self._process == os.getpid():
+            self._processes.stop()
+            triton_build.stop()
+
+    def _run(self) -> None:
+        mine, processes = self._queue, self._processes
+        while True:
+            mine.get().run(processes)
+
+
+_waiting = _Builder()
+
+
+def wait_for_kernels(seconds: float | None = None) -> bool:
+    """Wait until all kernels that are built in the background are ready; the next calls use them. Returns False if that
+    takes longer than `seconds`."""
+    return _waiting.wait(seconds)
