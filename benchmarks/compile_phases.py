@@ -1,10 +1,11 @@
-"""Where the time of a first training call goes: seconds of each phase of the compiler, for whole networks.
+"""Where the time of a first call goes: seconds of each phase of the compiler, for whole networks, most in training.
 
     python -m benchmarks.compile_phases                               # every program, for the CPU
     python -m benchmarks.compile_phases --target sm_90                # as for a GPU, without one; no kernel is built
     python -m benchmarks.compile_phases --target sm_90 --build        # the Triton kernels are built, too
     python -m benchmarks.compile_phases --only resnet50 --against DIR # beside another checkout of this project
     python -m benchmarks.compile_phases --only resnet50 --profile     # functions by time
+    python -m benchmarks.compile_phases --layers                      # networks of 6 and of 24 equal layers
 
 Each run is a process of its own with an empty cache. The networks have their usual layers and small widths or images,
 so that compiling takes nearly all of the time. Phases are processor seconds of the thread that compiles, which other
@@ -14,6 +15,9 @@ Python code, `rest` what no phase counts. `kernels` counts distinct kernels, in 
 
 For sm_90 the network is captured on the CPU under autocast to bfloat16, and its joint graph is compiled as if its
 tensors were on a GPU; the change of the graph's devices is not counted. With `--against`, the two checkouts take turns.
+
+`--layers` prints a second table: the seconds of each phase with 6 and with 24 layers, all of them (`sum`: without the
+waiting for kernels; `CPU s`: with the building of them), and how many times as much 24 layers take.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -40,14 +44,20 @@ CONVNETS = {
     "regnety_032": "regnety_032", "densenet121": "densenet121",
 }  # fmt: skip
 LAYERS = {"bert": (6, 12, 24), "llama": (6, 24)}
-PROGRAMS = (*CONVNETS, *(f"{name}_{layers}" for name, counts in LAYERS.items() for layers in counts))
-PHASES = ("capture", "cache", "joint", "passes", "partition", "lower", "schedule", "codegen", "build", "rest")
+INFERENCE = "_inference"
+FEW, MANY = 6, 24  # layers that are compared
+PROGRAMS = (
+    *CONVNETS,
+    *(f"{name}_{layers}{mode}" for name, counts in LAYERS.items() for mode in ("", INFERENCE) for layers in counts),
+)
+COMPARED = tuple(f"{name}_{layers}{mode}" for name in LAYERS for mode in ("", INFERENCE) for layers in (FEW, MANY))
+PHASES = ("capture", "cache", "aot", "joint", "passes", "partition", "lower", "schedule", "codegen", "build", "rest")
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = {"cpu": None, "sm_80": 80, "sm_90": 90}
 
 
 def make(name: str) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """A program of PROGRAMS in training mode: a function to a tensor with gradients, and its arguments."""
+    """A program of PROGRAMS: a function, in training mode one to a tensor with gradients, and its arguments."""
     import torch
 
     from benchmarks.programs_gpu import make_timm
@@ -58,14 +68,15 @@ def make(name: str) -> tuple[Callable[..., Any], dict[str, Any]]:
         return model.train(), {"x": images}
     import transformers
 
-    kind, _, layers = name.partition("_")
+    kind, layers = name.removesuffix(INFERENCE).split("_")
     ids = torch.randint(0, 512, (2, 64))
     sizes = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 512}
     config, of = {
         "bert": (transformers.BertConfig, transformers.BertForMaskedLM),
         "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
     }[kind]
-    model = of(config(num_hidden_layers=int(layers), **sizes)).train()
+    training = not name.endswith(INFERENCE)
+    model = of(config(num_hidden_layers=int(layers), **sizes)).train(training).requires_grad_(training)
     return (lambda **inputs: model(**inputs).loss), {"input_ids": ids, "labels": ids}
 
 
@@ -101,36 +112,43 @@ class Compiler:
         """Compiles the graph as for a GPU; returns what runs it with ATen."""
         from inductor import generate
         from inductor.aot import batch_norm
+        from inductor.aot.functionalize import records_gradients
         from inductor.compile_report import CompileReport
         from inductor.options import DEFAULT
         from inductor.passes import without_known_masks
 
         report = CompileReport()
+        training = records_gradients(gm, inputs)
         with (
+            mock.patch.object(generate, "to_aten", self._moved(generate.to_aten)),
             mock.patch.object(generate, "to_joint", self._moved(generate.to_joint)),
             mock.patch.object(generate, "build_kernels", self._cubins),
             mock.patch.object(batch_norm, "_rewritten", lambda x: x.numel() > 0),
             mock.patch("torch._C._conv_determine_backend_memory_format", _channels_last_if_given),
         ):
-            artifact = generate.generate_training(without_known_masks(gm), inputs, report, None, DEFAULT)
-        report.seconds["joint"] -= self.own
+            if training:
+                both = generate.generate_training(without_known_masks(gm), inputs, report, None, DEFAULT)
+                parts = [both.forward, *both.backward]
+            else:
+                parts = [generate.generate(without_known_masks(gm), inputs, report, DEFAULT)]
+        report.seconds["joint" if training else "aot"] -= self.own
         self._add(report.seconds)
-        self.kernels += len({s.name for half in (artifact.forward, artifact.backward) for s in half.sources})
+        self.kernels += len({source.name for part in parts for source in part.sources})
         return gm.forward
 
     def _add(self, seconds: dict[str, float]) -> None:
         for name, value in seconds.items():
             self.phases[name] += value
 
-    def _moved(self, to_joint: Callable[..., Any]) -> Callable[..., Any]:
+    def _moved(self, to_graph: Callable[..., Any]) -> Callable[..., Any]:
         from tools.fake_gpu import on_gpu
 
         def moved(*args: Any) -> Any:
-            joint = to_joint(*args)
+            traced = to_graph(*args)
             start = time.thread_time()
-            on_gpu(joint.graph)
+            on_gpu(traced.graph)
             self.own += time.thread_time() - start
-            return joint
+            return traced
 
         return moved
 
@@ -266,10 +284,35 @@ def median(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def growth(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each phase and pair of programs in `rows` that differ in nothing but their FEW or MANY layers."""
+    found = {(row.get("checkout", ""), row["program"]): row for row in rows}
+    out = []
+    for (checkout, name), few in found.items():
+        many = found.get((checkout, name.replace(f"_{FEW}", f"_{MANY}")))
+        if many is None or many is few:
+            continue
+        for phase in (*PHASES, "sum", "CPU s"):
+            both = [row[phase] if phase != "sum" else _without_waiting(row) for row in (few, many)]
+            if max(both) < 0.0005:  # seconds
+                continue
+            out.append(({"checkout": checkout} if checkout else {}) | {
+                "program": name.replace(f"_{FEW}", ""), "target": few["target"], "phase": phase,
+                f"{FEW} layers s": round(both[0], 3), f"{MANY} layers s": round(both[1], 3),
+                "times": round(both[1] / both[0], 2) if both[0] else "",
+            })  # fmt: skip
+    return out
+
+
+def _without_waiting(row: Mapping[str, Any]) -> float:
+    return float(sum(row[phase] for phase in PHASES if phase != "build"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--child", metavar="PROGRAM", help=argparse.SUPPRESS)
     parser.add_argument("--only", nargs="*", choices=PROGRAMS, default=list(PROGRAMS), metavar="PROGRAM")
+    parser.add_argument("--layers", action="store_true", help=f"compare {FEW} with {MANY} layers")
     parser.add_argument("--target", choices=TARGETS, default="cpu")
     parser.add_argument("--build", action="store_true", help="for a GPU: build the kernels")
     parser.add_argument("--profile", action="store_true", help="print a profile of each program")
@@ -280,6 +323,8 @@ def main() -> None:
     if options.child:
         child(options.child, options.target, options.build, options.profile)
         return
+    if options.layers:
+        options.only = list(COMPARED)
     sys.path.insert(0, str(ROOT))
     from benchmarks.harness import report, table
 
@@ -293,10 +338,14 @@ def main() -> None:
         mine = [({"checkout": label} if label else {}) | median(each) for label, each in found.items()]
         rows += mine
         print(table(mine), flush=True)
+    compared = growth(rows)
     if options.save:
-        report(f"compile_phases_{options.target}", rows)
+        name = "compile_layers" if options.layers else "compile_phases"
+        report(f"{name}_{options.target}", compared if options.layers else rows)
     elif len(rows) > 1:
         print(table(rows))
+    if compared and not (options.save and options.layers):
+        print(table(compared))
 
 
 if __name__ == "__main__":

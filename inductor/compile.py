@@ -47,6 +47,7 @@ from .log.stages import show
 from .options import CompileOptions
 from .passes import without_known_masks
 from .process.compile_lock import compile_lock
+from .process.garbage import without_full_collections
 from .process.import_stubs import stub_torch_compiler
 from .process.thread_state import restored_on_error
 from .subclasses import compile
@@ -76,7 +77,7 @@ def compile_fx(
     options = translated(options, mode, CompileOptions.names())
     chosen = CompileOptions.of(options)
     with compile_lock, tracing(None):  # torch's tracing context of the capture would make torch load torch._inductor
-        return _compile_any(gm, example_inputs, chosen, options)
+        return without_full_collections(lambda: _compile_any(gm, example_inputs, chosen, options))
 
 
 def _compile_any(
@@ -200,7 +201,7 @@ def _compile_one_size(
 ) -> Callable[..., Any]:
     chosen = CompileOptions.of(options)
     with compile_lock, tracing(None):  # torch's tracing context of the capture would make torch load torch._inductor
-        return _compile_any(gm, example_inputs, chosen, options, one_size=True)
+        return without_full_collections(lambda: _compile_any(gm, example_inputs, chosen, options, one_size=True))
 
 
 def _specialized(

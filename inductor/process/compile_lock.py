@@ -15,6 +15,8 @@ from collections.abc import Callable, Hashable
 from operator import call
 from typing import Any, TypeVar
 
+from .garbage import as_program_set, end_in_child, without_full_collections
+
 T = TypeVar("T")
 
 _FORK_SECONDS = 60  # the longest time that a fork waits for other threads to release the lock
@@ -31,6 +33,10 @@ def without_lock(work: Callable[[], T]) -> T:
     """Run `work()` with the lock released, however often this thread has acquired it; then acquire it again."""
     if not _lock._is_owned():
         return work()
+    return as_program_set(lambda: _released(work))
+
+
+def _released(work: Callable[[], T]) -> T:
     state: list[Any] = []
     try:
         state.extend(map(call, (_lock._release_save,)))  # one C call: no signal handler between release and bookkeeping
@@ -57,7 +63,7 @@ def make_once(key: Hashable, find: Callable[[], T | None], make: Callable[[], T]
         outer = _makers.get(key)
         try:
             _makers[key] = me
-            return make()
+            return without_full_collections(make)
         finally:
             if outer is None:
                 _makers.pop(key, None)
@@ -88,6 +94,7 @@ def _after_fork_in_child() -> None:
         _lock.release()
     elif not _lock._is_owned():
         _lock._at_fork_reinit()
+        end_in_child()
     _forking.clear()
     me = threading.get_ident()
     for key in [key for key, maker in _makers.items() if maker != me]:
