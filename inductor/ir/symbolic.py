@@ -85,6 +85,16 @@ class Expr:
         return _bounds(self.terms, self.const)
 
     @cached_property
+    def is_static(self) -> bool:
+        """Whether it has no symbolic size."""
+        return not isinstance(self.const, Size) and not any(
+            isinstance(coef, Size)
+            or (isinstance(atom.size, Size) if isinstance(atom, Sym)
+                else isinstance(atom.divisor, Size) or not atom.base.is_static)
+            for atom, coef in self.terms
+        )
+
+    @cached_property
     def _hash(self) -> int:
         return hash((self.terms, self.const))
 

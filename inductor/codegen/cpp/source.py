@@ -9,10 +9,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...fx_utils.places import user_place
 from ...runtime.cpp_build import USE_SLEEF
 from ...schedule.node import Group
+from ..group_key import Numbered, group_key
 from .kernel import Kernel
 
 UNIT_CHARACTERS, MAX_UNITS = 6000, 8
@@ -26,10 +28,22 @@ class Source:
     names: list[str] = field(default_factory=list)
     _texts: list[str] = field(default_factory=list)
     _by_body: dict[str, int] = field(default_factory=dict)
+    _by_group: dict[Any, tuple[int, tuple[Numbered, ...]]] = field(default_factory=dict)
 
     def kernel(self, group: Group, dtypes: Mapping[str, str]) -> tuple[int, list[str], list[str]]:
         """The number of the group's function, and the buffers and size symbols to call it with. Groups with the same
-        body share a function."""
+        body share a function; for those that are equal but for their buffers, it is generated once."""
+        key = group_key(group, dtypes)
+        if key is None:
+            return self._generated(group, dtypes)
+        if key.key not in self._by_group:
+            number, bufs, symbols = self._generated(group, dtypes)
+            assert not symbols  # a group with a key has none
+            self._by_group[key.key] = number, key.numbered(bufs)
+        number, numbered = self._by_group[key.key]
+        return number, key.named(numbered), []
+
+    def _generated(self, group: Group, dtypes: Mapping[str, str]) -> tuple[int, list[str], list[str]]:
         kernel = Kernel(group, dtypes)
         number = self._by_body.get(kernel.body)
         if number is None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ...schedule.flex_attention import FlexGroup
 from ...schedule.node import Group
@@ -15,6 +16,7 @@ from ...schedule.product import Product
 from ...schedule.row_attention import RowAttention
 from ..cpp.source import Source, user_lines
 from ..emitter import HostNumber
+from ..group_key import group_key
 from ..origins import operators
 from .flex_attention import ForwardKernel
 from .flex_attention_backward import backward_drafts
@@ -51,9 +53,23 @@ class TritonSource:
     kernels: list[TritonKernel] = field(default_factory=list)
     host: Source = field(default_factory=Source)
     _known: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _by_group: dict[Any, GroupLaunches] = field(default_factory=dict)
 
     def group(self, group: Group, dtypes: Mapping[str, str], unaligned: Collection[str] = ()) -> GroupLaunches:
-        """The launches of a group; `unaligned` as in `drafts`. Unsupported for an op or dtype that Triton lacks."""
+        """The launches of a group; `unaligned` as in `drafts`. Unsupported for an op or dtype that Triton lacks. For
+        groups that are equal but for their buffers, kernels are generated once."""
+        key = group_key(group, dtypes, unaligned)
+        if key is None:
+            return self._generated(group, dtypes, unaligned)
+        if key.key not in self._by_group:
+            found = self._generated(group, dtypes, unaligned)
+            numbered = (replace(launch, bufs=key.numbered(launch.bufs)) for launch in found.launches)
+            self._by_group[key.key] = replace(found, launches=tuple(numbered))
+        known = self._by_group[key.key]
+        named = (replace(launch, bufs=tuple(key.named(launch.bufs))) for launch in known.launches)
+        return replace(known, launches=tuple(named))
+
+    def _generated(self, group: Group, dtypes: Mapping[str, str], unaligned: Collection[str]) -> GroupLaunches:
         if isinstance(group, Product):
             made, scratch = product_drafts(group, dtypes, unaligned)
         elif isinstance(group, RowAttention):

@@ -1,0 +1,110 @@
+"""Keys of groups: two groups with equal keys have the same kernels, which differ only in the names of their buffers.
+
+A network of equal layers has the same few groups again and again. Their kernels are generated once, from the first
+group with a key; a later one only passes other buffers (`Source.kernel`, `TritonSource.group`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ..ir.body import Op, SubBody
+from ..ir.size import Size
+from ..ir.symbolic import Expr
+from ..schedule.index import Affine
+from ..schedule.node import Group, Member
+from .emitter import HostNumber
+
+_ACCESSES = ("load", "store")  # ops whose first argument is the name of a buffer
+_WITH_VALUE = ("constant", "masked")  # ops with an argument that is a number of the program
+
+
+# An argument of a kernel: the number of a buffer, with the position of an element if that is passed by value; or the
+# name of memory that is none of the group's buffers
+Numbered: TypeAlias = int | tuple[int, int] | str
+
+
+class _Varying(Exception):
+    """The group has a symbolic size: whether two of them are equal may be an assumption."""
+
+
+@dataclass(frozen=True)
+class GroupKey:
+    """`key`: all that code generation reads of a group, with numbers in place of the names of buffers. `names`: the
+    buffers by number."""
+
+    key: tuple[Any, ...]
+    names: tuple[str, ...]
+
+    def numbered(self, bufs: Sequence[str | HostNumber]) -> tuple[Numbered, ...]:
+        """Arguments of a kernel, with numbers in place of the names of the group's buffers."""
+        number = {name: n for n, name in enumerate(self.names)}
+        return tuple([
+            (number[b.buf], b.position) if isinstance(b, HostNumber) else number.get(b, b) for b in bufs
+        ])  # fmt: skip
+
+    def named(self, numbered: Sequence[Numbered]) -> list[Any]:
+        """The arguments that these are for the buffers of this group."""
+        names = self.names
+        return [
+            HostNumber(names[b[0]], b[1]) if isinstance(b, tuple) else b if isinstance(b, str) else names[b]
+            for b in numbered
+        ]
+
+
+def group_key(group: Group, dtypes: Mapping[str, str], unaligned: Collection[str] = ()) -> GroupKey | None:
+    """The key of a group of loops. `dtypes`: of the elements of all buffers; `unaligned`: buffers whose addresses need
+    not be multiples of 16 bytes. None for another kind of group, and for sizes that are not numbers."""
+    if type(group) is not Group:
+        return None
+    numbers: dict[str, int] = {}
+    try:
+        space = _all_known((*group.outer, *group.inner))
+        members = tuple([_member(member, numbers) for member in group.members])
+    except _Varying:
+        return None
+    buffers = tuple([
+        (dtypes[name], name in group.stored, name in group.by_value, name in unaligned) for name in numbers
+    ])  # fmt: skip
+    return GroupKey((len(group.outer), space, group.fusible, members, buffers), tuple(numbers))
+
+
+def _all_known(sizes: Sequence[Any]) -> tuple[Any, ...]:
+    if any(isinstance(size, Size) for size in sizes):
+        raise _Varying
+    return tuple(sizes)
+
+
+def _member(member: Member, numbers: dict[str, int]) -> tuple[Any, ...]:
+    node = member.node
+    loops = tuple([*node.outer, ("", len(node.outer)), *node.inner])
+    _all_known([size for _, size in loops])
+    env = tuple([(name, _affine(index)) for name, index in member.env.items()])
+    return loops, env, node.plain, node.device, _ops(node.ops, numbers)
+
+
+def _affine(index: Affine) -> Affine:
+    _all_known([index.const, *[coef for _, coef in index.terms]])
+    return index
+
+
+def _ops(ops: Sequence[Op], numbers: dict[str, int]) -> tuple[Any, ...]:
+    return tuple([_op(op, numbers) for op in ops])
+
+
+def _op(op: Op, numbers: dict[str, int]) -> tuple[Any, ...]:
+    args: Any = op.args
+    for arg in args:
+        if isinstance(arg, Size) or (isinstance(arg, Expr) and not arg.is_static):
+            raise _Varying
+    if op.name in _ACCESSES:
+        args = (numbers.setdefault(args[0], len(numbers)), *args[1:])
+    elif op.name in _WITH_VALUE:  # 1, 1.0 and True are equal, as are 0.0 and -0.0
+        args = tuple([_sub_body(arg, numbers) if isinstance(arg, SubBody) else repr(arg) for arg in args])
+    return op.name, args, op.dtype
+
+
+def _sub_body(body: SubBody, numbers: dict[str, int]) -> tuple[Any, ...]:
+    return _ops(body.ops, numbers), body.result, body.start
