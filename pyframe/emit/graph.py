@@ -90,6 +90,7 @@ class GraphBuilder:
         self.known = KnownTensors(tx, self.inputs, self.modes, self.history)
         self.values = GraphValues(tx, self.stack, self.inputs, self.numbers)
         self.errors_are_seen = False  # whether the program handles an operator's exception, see `emit.eager_retry`
+        self._chosen: set[int] = set()  # the memory of results that are one of several tensors, see `chosen`
         self.required: Var | None = None  # a 0-d bool tensor, False if the results of the graph are not valid
 
     @property
@@ -276,6 +277,9 @@ class GraphBuilder:
             node.meta[COUNTED_WRITES] = any(fake._version != version for fake, version in versions)
         if changes(node):
             _forget_constants(target, (*args, *kwargs.values()))
+            if self._chosen and any(memory_of(each.fake) in self._chosen for each in tensors):
+                self.graph.erase_node(node)
+                tx.graph_break("data-dependent-branch", f"{label} may write to one of several tensors")
         for fake, version in versions if self.stack.is_nested else ():
             if result is fake and version is not None and fake._version == version:  # x.to(x.dtype), for one
                 self.graph.erase_node(node)
@@ -374,6 +378,11 @@ class GraphBuilder:
         devices = {each.device.type for each in generators if isinstance(each, torch.Generator)}
         if devices and not (isinstance(result, torch.Tensor) and {result.device.type} <= devices | {"meta"}):
             self.tx.graph_break("exception-in-traced-code", f"{label} with a generator on {devices}")
+
+    def chosen(self, fake: torch.Tensor) -> None:
+        """Note that a result of a node is one of its arguments, whose fake tensor is `fake`: writes to it, or to a view
+        of it, break the graph."""
+        self._chosen.add(memory_of(fake))
 
     def guard_offset(self, var: Any) -> None:
         """If a tensor shares memory with a graph input, guard that input's storage offset."""

@@ -14,6 +14,7 @@ from ..vars.protocol.base import Var
 from ..vars.protocol.class_reads import MISSING, lookup
 from ..vars.protocol.const import ConstVar, make
 from ..vars.protocol.null import NULL
+from ..vars.torch_objects.choices import item_of
 from ..vars.torch_objects.loop_varying import with_tensor
 from .frame import Frame, UntouchedVar, op
 
@@ -249,7 +250,8 @@ def contains_op(frame: Frame, invert: int) -> None:
 @op("BINARY_SUBSCR")
 def binary_subscr(frame: Frame, arg: None) -> None:
     container, key = frame.popn(2)
-    frame.push(container.getitem(frame.tx, key))
+    found = item_of(frame.tx, container, key)
+    frame.push(container.getitem(frame.tx, key) if found is None else found)
 
 
 @op("STORE_SUBSCR")

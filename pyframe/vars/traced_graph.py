@@ -216,5 +216,9 @@ class TracedGraph(Protocol):
     def forget(self, known: set[fx.Node]) -> None:
         """Remove the operations that are not in `known`. No value of the program may depend on them."""
 
+    def chosen(self, fake: torch.Tensor) -> None:
+        """Note that a result of a node is one of its arguments, whose fake tensor is `fake`: writes to it, or to a view
+        of it, break the graph."""
+
     def guard_offset(self, var: Any) -> None:
         """If a tensor shares memory with a graph input, guard that input's storage offset."""

@@ -315,11 +315,12 @@ def sorted_items(tx: Tracer, items: Sequence[Var], key: Var | None, reverse: Var
     if key is not None and slots.constant_or(key, key) is None:
         key = None
     keys = list(items) if key is None else [tx.call(key, [item], {}) for item in items]
-    order = sorted(
-        range(len(items)),
-        key=lambda at: _SortKey(tx, keys[at]),
-        reverse=reverse is not None and reverse.truth(tx),
-    )
+    return sorted_by(tx, items, keys, reverse is not None and reverse.truth(tx))
+
+
+def sorted_by(tx: Tracer, items: Sequence[Var], keys: Sequence[Var], reverse: bool) -> list[Var]:
+    """The items sorted by their keys."""
+    order = sorted(range(len(items)), key=lambda at: _SortKey(tx, keys[at]), reverse=reverse)
     return [items[at] for at in order]
 
 

@@ -80,6 +80,10 @@ class Var:
         """A short description of the value for error messages."""
         return f"{type(self).__name__}({self.source})" if self.source else type(self).__name__
 
+    def may_be(self, other: Var) -> bool:
+        """Whether this and another Var may represent the same object, depending on what the graph computes."""
+        return False
+
     def unsupported(self, tx: Tracer, what: str) -> Any:
         return tx.graph_break("unsupported-object", f"{what} on {self.describe()}")
 

@@ -11,8 +11,9 @@ from typing import Any
 from ...core.python_compat import EMPTY_EXTREME
 from ..containers.iterator import ItemsIteratorVar, IteratorVar, LazyVar, ReversedVar
 from ..containers.ranges import RangeVar
-from ..containers.sequence import ListVar, SequenceVar, TupleVar, sorted_items
+from ..containers.sequence import ListVar, SequenceVar, TupleVar, sorted_by, sorted_items
 from ..containers.sets import SetVar
+from ..numbers.symint import apply, is_number, is_unbacked
 from ..objects.classes import is_callable
 from ..objects.instances import InstanceVar
 from ..protocol import slots
@@ -20,6 +21,7 @@ from ..protocol.base import Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, bool_var
 from ..registry import Args, Handler, Kwargs, register
+from ..torch_objects import choices
 from ..torch_objects.tensor import TensorVar
 from ..tracer import Tracer
 
@@ -168,7 +170,14 @@ def _backwards(sequence: Any) -> Any:
 
 @register(sorted)
 def _sorted(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return ListVar(sorted_items(tx, args[0].unpack(tx), kwargs.get("key"), kwargs.get("reverse")))
+    items, key, reverse = args[0].unpack(tx), kwargs.get("key"), kwargs.get("reverse")
+    if len(items) > 1 and isinstance(items[0], TensorVar):
+        by_key = key is not None and slots.constant_or(key, key) is not None
+        keys = [tx.call(key, [item], {}) for item in items] if by_key and key is not None else items
+        turned = reverse is not None and reverse.truth(tx)
+        found = choices.in_sorted_order(tx, items, keys, turned)
+        return ListVar(sorted_by(tx, items, keys, turned) if found is None else found)
+    return ListVar(sorted_items(tx, items, key, reverse))
 
 
 @register(any)
@@ -209,13 +218,22 @@ def _extreme(symbol: str, name: str) -> Handler:
         key = kwargs.get("key")
         key = None if key is not None and slots.constant_or(key, 0) is None else key
         keys = items if key is None else [tx.call(key, [item], {}) for item in items]
-        best = 0
-        for at in range(1, len(items)):
-            if slots.compare(tx, symbol, keys[at], keys[best]).truth(tx):
-                best = at
-        return items[best]
+        if len(items) > 1 and (found := choices.extreme(tx, name, items, keys)) is not None:
+            return found
+        best, largest = items[0], keys[0]
+        for item, each in zip(items[1:], keys[1:], strict=True):
+            larger = slots.compare(tx, symbol, each, largest)
+            if key is None and is_unbacked(larger) and _is_int(each) and _is_int(largest):
+                best = largest = apply(tx, name, largest, each)  # equal ints are the same to the program
+            elif larger.truth(tx):
+                best, largest = item, each
+        return best
 
     return run
+
+
+def _is_int(number: Var) -> bool:
+    return is_number(number) and number.python_type() is int
 
 
 register(min)(_extreme("<", "min"))
