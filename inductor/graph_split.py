@@ -33,7 +33,7 @@ from .eager.higher_order import RUNNERS
 from .errors import Unsupported
 from .fx_utils.arguments import output_of
 from .fx_utils.writes import writes_first
-from .modes import AS_RECORDED, ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD, graph_module
+from .modes import AS_RECORDED, ENTER_AUTOCAST, ENTER_DUAL, EXIT_AUTOCAST, EXIT_DUAL, SET_GRAD, graph_module
 from .process.compile_lock import make_once
 
 Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -101,6 +101,12 @@ def _cuts(node: fx.Node, recording: _Recording) -> bool:
 def _in_order(node: fx.Node) -> bool:
     """Whether a node must run in order: it may raise, and everything before it must have happened by then."""
     return getattr(node.target, "in_order", False)
+
+
+def _is_function(node: fx.Node) -> bool:
+    """Whether a node's value is a function that another node returned beside tensors."""
+    source = node.args[0] if node.target is operator.getitem else None
+    return isinstance(source, fx.Node) and getattr(source.target, "gives_function", False) and value_of(node) is None
 
 
 def _is_special(node: fx.Node) -> bool:
@@ -271,6 +277,7 @@ class _Cutter:
         self.outside: dict[fx.Node, fx.Node] = {}
         self.open: dict[fx.Node, None] = {}
         self.pieces = 0
+        self.dual_levels = 0  # levels of forward-mode AD that the nodes so far have entered and not left
         self.differentiated = _differentiated(gm, ends)
         self.recording = _Recording(gm)
 
@@ -284,7 +291,8 @@ class _Cutter:
             elif node.op == "output":
                 self._close()
                 self._copy(node)
-            elif self._runs_outside(node):
+            elif self._runs_outside(node) or self.dual_levels:
+                self.dual_levels += (node.target is ENTER_DUAL) - (node.target is EXIT_DUAL)
                 any_time = self._is_number(node) and not _in_order(node)
                 if not any_time or any(arg in self.open for arg in node.all_input_nodes):
                     self._close()
@@ -303,7 +311,7 @@ class _Cutter:
             return True
         if node.target in _MODES or node.target is torch.autograd.grad:
             return True
-        if getattr(node.target, "gives_function", False):
+        if getattr(node.target, "gives_function", False) or any(map(_is_function, node.all_input_nodes)):
             return True
         source = node.args[0] if node.target is operator.getitem else None
         return isinstance(source, fx.Node) and source in self.outside and not isinstance(value_of(source), torch.Tensor)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import fx
+from torch.autograd import forward_ad
 
 from .autocast import AutocastState
 
@@ -55,6 +56,18 @@ def recorded(enter: Enter, leave: Callable[[Any], None]) -> tuple[Enter, Callabl
 ENTER_INFERENCE, EXIT_INFERENCE = recorded(
     torch.autograd.grad_mode._enter_inference_mode, torch.autograd.grad_mode._exit_inference_mode
 )
+
+
+def _enter_dual() -> Any:
+    return forward_ad.enter_dual_level()
+
+
+def _exit_dual(level: Any) -> None:
+    forward_ad.exit_dual_level(level=level)
+
+
+# A level of forward-mode AD. The tensors in between may have tangents, which compiled code would lose.
+ENTER_DUAL, EXIT_DUAL = recorded(_enter_dual, _exit_dual)
 # The functions that graphs captured elsewhere call instead, and the recorded versions that replace them.
 AS_RECORDED = {
     torch.autograd.grad_mode._enter_inference_mode: ENTER_INFERENCE,

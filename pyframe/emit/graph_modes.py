@@ -19,7 +19,8 @@ from torch.utils._device import DeviceContext
 
 class GraphModes:
     """`restores`: functions that restore the settings that the trace changed. `written`: by group, settings that the
-    program wrote. `switched`: (setting, leading arguments) -> its value before the frame; see `process_settings`."""
+    program wrote. `switched`: (setting, leading arguments) -> its value before the frame; see `process_settings`.
+    `patched`: settings that a context has changed, by the id of their module and name; see `config_patches`."""
 
     def __init__(self, add_node: Callable[..., fx.Node]) -> None:
         """`add_node(target, args, kwargs)` adds a node to the current graph."""
@@ -29,6 +30,7 @@ class GraphModes:
         self.restores: list[Callable[[], Any]] = []
         self.written: dict[str, Any] = {}
         self.switched: dict[Any, Any] = {}
+        self.patched: dict[tuple[int, str], Any] = {}
 
     @property
     def any_changed(self) -> bool:

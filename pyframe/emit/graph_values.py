@@ -98,9 +98,10 @@ class GraphValues:
             return self._tx.graph_break("unsupported-object", what)
 
     def _function_result(self, value: FunctionResultVar, fake: bool) -> Any:
-        if value.node.graph is not self._stack.current:
-            return self._tx.graph_break("unsupported-object", "an outer function used in a transformed function")
-        return value.held if fake else value.node
+        if fake:
+            return value.held
+        inside = value.node.graph is self._stack.current
+        return value.node if inside else self._stack.lift(value.node, value, None)
 
     def _number(self, value: NumberVar, fake: bool) -> Any:
         if value.is_constant() or (value.sym is None and (self._stack.is_nested or not self._takes_floats)):

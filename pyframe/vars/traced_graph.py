@@ -84,6 +84,7 @@ class Modes(Protocol):
     change while tracing and in the graph."""
 
     restores: list[Callable[[], Any]]  # functions that restore, at the end of the trace, what it changed
+    patched: dict[tuple[int, str], Any]  # settings that a context has changed, by the id of their module and name
     written: dict[str, Any]  # by group, settings that the program wrote
     switched: dict[Any, Any]  # (setting, leading arguments) -> its value before the frame
 

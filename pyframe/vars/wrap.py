@@ -46,6 +46,7 @@ from .higher_order import (  # noqa: F401  registers the models of these modules
     control_flow,
     derivatives,
     flex_attention,
+    forward_ad,
     tensor_hooks,
     transforms,
 )
@@ -77,11 +78,13 @@ from .stdlib.locks import LOCKS, SharedLockVar
 from .stdlib.pure_functions import PATTERNS, wrap_decimal, wrap_pattern
 from .stdlib.random_generators import is_rng, wrap_rng
 from .torch_objects import (  # noqa: F401  registers the models of these modules
+    config_patches,
     covariance,
     hook_handles,
     lazy_modules,
     nested_compile,
     override_models,
+    saved_tensors,
     scaled_operators,
     tensor_copy,
     tensor_state,

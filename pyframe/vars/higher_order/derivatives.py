@@ -18,7 +18,7 @@ from ..protocol.base import NotConstant, Var
 from ..registry import Handler, register
 from ..torch_objects.tensor import TensorVar
 from ..tracer import Tracer
-from .nested_graphs import Body, Restored, check_auxiliary, leaves_of, tensors_of
+from .nested_graphs import Body, Restored, check_auxiliary, code_of, leaves_of, tensors_of
 
 
 class FunctionResultVar(Var):
@@ -183,6 +183,75 @@ def _jvp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return body.node(tx, apply, "jvp", output, along)
 
 
+class LinearVar(Var):
+    """The function that `torch.func.linearize` returns: the derivative of the traced function `body` at its arguments,
+    in the direction that it takes."""
+
+    __slots__ = ("body", "count", "outputs", "step", "structure", "versions")
+
+    def __init__(self, tx: Tracer, body: Body, count: int, outputs: Restored, structure: Any) -> None:
+        """`count`: the number of results of `body`. `outputs`: builds their structure. `structure`: that of the
+        arguments, a tuple."""
+        super().__init__()
+        self.body, self.count, self.outputs, self.structure, self.step = body, count, outputs, structure, tx.steps
+        self.versions = self._versions()
+
+    def _versions(self) -> list[int]:
+        return [var.fake._version for var in (*self.body.inputs, *self.body.lifted) if isinstance(var, TensorVar)]
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def describe(self) -> str:
+        return "the function that torch.func.linearize returns"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        along, _, structure = leaves_of(tx, TupleVar(args), "tangents")
+        width, body = len(self.body.inputs), self.body
+        fits = not kwargs and structure == self.structure and all(
+            isinstance(leaf, TensorVar) and leaf.fake.shape == place.fake.shape and leaf.fake.dtype == place.fake.dtype
+            for leaf, place in zip(along, body.inputs, strict=True)
+        )
+        if not fits:
+            return tx.graph_break("exception-in-traced-code", "tangents that differ from the arguments of linearize")
+        if self._versions() != self.versions:
+            return tx.graph_break("unsupported-object", "torch.func.linearize at arguments that were written since")
+        lifted = len(body.lifted)
+
+        def apply(*values: Any) -> Any:
+            outside, directions = values[width : width + lifted], values[width + lifted :]
+            return torch.func.jvp(lambda *inner: body.gm(*inner, *outside), values[:width], directions)[1]
+
+        return body.node(tx, apply, "jvp", self.outputs, along)
+
+    def reconstruct(self, cg: Codegen) -> None:
+        raise NotRebuilt("a function that torch.func.linearize returns", self.step)
+
+
+@register(torch.func.linearize)
+def _linearize(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    if not args or kwargs:
+        return tx.graph_break("unsupported-object", "torch.func.linearize with keyword arguments")
+    fn, *primals = args
+    places, _, structure = leaves_of(tx, TupleVar(primals), "arguments")
+    if not all(isinstance(leaf, TensorVar) for leaf in places):
+        return tx.graph_break("unsupported-object", "torch.func.linearize at something other than tensors")
+    body = Body(tx, fn, primals, {}, _fakes(tx, places, False))  # type: ignore[arg-type]
+    tensors = [var for var in (*body.inputs, *body.lifted) if isinstance(var, TensorVar)]
+    if torch.is_grad_enabled() and any(tensor.fake.requires_grad for tensor in tensors):
+        return tx.graph_break("unsupported-object", "torch.func.linearize of something that requires a gradient")
+    count, _, outputs, _ = _aux_parts(tx, body, False)
+
+    def apply(*values: Any) -> Any:
+        return body.gm(*values)
+
+    linear = LinearVar(tx, body, count, outputs, structure)
+    return body.node(tx, apply, "linearized", lambda found: TupleVar([outputs(found), linear]))
+
+
 def _jacobian(transform: Callable[..., Any], options: Sequence[str]) -> Handler:
     """The model of the function that `transform` (jacrev or jacfwd) returns; `options`: which of its arguments to pass
     on."""
@@ -236,12 +305,6 @@ def _jacobian(transform: Callable[..., Any], options: Sequence[str]) -> Handler:
     return run
 
 
-def _code_of(function: Callable[..., Any], name: str) -> types.CodeType:
-    """The code of the inner function `name` of `function`."""
-    constants = function.__code__.co_consts
-    return next(code for code in constants if isinstance(code, types.CodeType) and code.co_name == name)
-
-
 @register(torch.autograd.grad)
 def _autograd_grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`torch.autograd.grad` as a node, for tensors that the graph computes."""
@@ -260,5 +323,5 @@ _GRAD_PARAMETERS = (
     "is_grads_batched", "materialize_grads",
 )  # fmt: skip
 
-register(_code_of(eager_transforms.jacrev, "wrapper_fn"))(_jacobian(torch.func.jacrev, ("chunk_size",)))
-register(_code_of(eager_transforms.jacfwd, "wrapper_fn"))(_jacobian(torch.func.jacfwd, ("randomness",)))
+register(code_of(eager_transforms.jacrev, "wrapper_fn"))(_jacobian(torch.func.jacrev, ("chunk_size",)))
+register(code_of(eager_transforms.jacfwd, "wrapper_fn"))(_jacobian(torch.func.jacfwd, ("randomness",)))

@@ -6,6 +6,7 @@ as further arguments.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,6 +62,12 @@ def check_auxiliary(tx: Tracer, aux: Var) -> None:
     """Break the graph unless an auxiliary output consists of tensors: torch.func raises an error for anything else."""
     if not all(isinstance(leaf, TensorVar) for leaf in leaves_of(tx, aux, "result")[0]):
         tx.graph_break("exception-in-traced-code", "has_aux=True with an output that contains more than tensors")
+
+
+def code_of(function: Callable[..., Any], name: str) -> types.CodeType:
+    """The code of the inner function `name` of `function`."""
+    constants = function.__code__.co_consts
+    return next(code for code in constants if isinstance(code, types.CodeType) and code.co_name == name)
 
 
 class Body:

@@ -16,10 +16,13 @@ import torch
 import torch.utils.checkpoint
 from torch._functorch import eager_transforms, vmap
 
+from inductor.overlap import memory_of
+
 from ... import _C
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, SequenceVar, TupleVar
 from ..numbers.symint import is_number
+from ..objects.functions import FunctionVar
 from ..objects.instances import InstanceVar
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
@@ -28,7 +31,7 @@ from ..protocol.opaque import OpaqueVar
 from ..registry import register
 from ..torch_objects.tensor import TensorVar
 from ..tracer import Tracer
-from .nested_graphs import Body, Restored, check_auxiliary, tensors_of
+from .nested_graphs import Body, Restored, check_auxiliary, code_of, tensors_of
 
 
 @register(vmap.vmap_impl, overridable=False)  # modes see what the function calls
@@ -44,15 +47,13 @@ def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         return tx.graph_break(
             "unsupported-object", "torch.vmap with in_dims that are not a tuple with one item per argument"
         )
-    if kwargs:
-        return tx.graph_break("unsupported-object", "torch.vmap with keyword arguments")
     spread = _dims_of(tx, dims, TupleVar(operands))
     tensors = tensors_of(tx, TupleVar(operands), "arguments")[0]
     if not any(dim is not None for dim in spread):
         return tx.graph_break("unsupported-object", "torch.vmap without a batched argument")
     with tx.graph.fake_mode:
         fakes = [t.fake.detach() if d is None else _one_of(t.fake.detach(), d) for t, d in zip(tensors, spread)]
-    body = Body(tx, fn, operands, {}, fakes)
+    body = Body(tx, fn, operands, kwargs, fakes)  # keyword arguments are not batched
     every = (*spread, *[None] * len(body.lifted))
     if isinstance(body.result, TensorVar) and isinstance(to, tuple) and len(to) == 1:
         to = to[0]
@@ -92,8 +93,8 @@ def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     items = operands.unpack(tx)
     numbers, aux = argnums.constant(), has_aux.truth(tx)
     wanted = (numbers,) if isinstance(numbers, int) else numbers
-    if not isinstance(named, DictVar) or named.items or not all(-len(items) <= n < len(items) for n in wanted):
-        return tx.graph_break("unsupported-object", "torch.func.grad of a call with keywords or other arguments")
+    if not isinstance(named, DictVar) or not all(-len(items) <= n < len(items) for n in wanted):
+        return tx.graph_break("unsupported-object", "torch.func.grad of a call with other arguments")
     wanted = tuple(n % len(items) for n in wanted)
     fakes: list[Any] = []
     places: list[int] = []
@@ -106,7 +107,7 @@ def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
             counts.append((len(tensors), restore))
             fakes += [t.fake.detach().requires_grad_(number in wanted and t.fake.is_floating_point()) for t in tensors]
     with_grad = torch.is_grad_enabled()
-    body = Body(tx, fn, items, {}, fakes)
+    body = Body(tx, fn, items, {str(name): value for name, value in named.items.items()}, fakes)
     loss = body.result.items[0] if aux and isinstance(body.result, SequenceVar) else body.result
     if not isinstance(loss, TensorVar) or loss.fake.dim() != 0 or not with_grad:
         return tx.graph_break(
@@ -143,6 +144,28 @@ def _grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     assert isinstance(result, TupleVar)
     gradients, value = result.items
     return TupleVar([gradients, value.unpack(tx)[1]]) if args[2].truth(tx) else gradients
+
+
+# ---- functionalization ----
+@register(code_of(eager_transforms.functionalize, "wrapped"))
+def _functionalized(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """A call of the function that `torch.func.functionalize` returns: the same as a call of the original, except that
+    results do not share memory as they do there if something is written, or views are replaced by copies."""
+    closure, *args = args
+    assert isinstance(closure, FunctionVar)
+    content = {name: cell.content for name, cell in zip(closure.code.co_freevars, closure.cells(tx), strict=True)}
+    function, keeps_views = content["func"], content["reapply_views"]
+    assert function is not None and keeps_views is not None
+    given = tensors_of(tx, TupleVar([*args, *kwargs.values()]), "arguments")[0]
+    nodes = set(tx.graph.graph.nodes)
+    result = tx.call(function, args, kwargs)
+    found = tensors_of(tx, result, "result")[0]
+    written = any(tx.graph.writes(node) for node in tx.graph.graph.nodes if node not in nodes)
+    if written or not keeps_views.truth(tx):
+        memory = [memory_of(tensor.fake) for tensor in found]
+        if len(set(memory)) < len(memory) or not {memory_of(tensor.fake) for tensor in given}.isdisjoint(memory):
+            return tx.graph_break("unsupported-object", "torch.func.functionalize with results that share memory")
+    return result
 
 
 # ---- checkpoints ----

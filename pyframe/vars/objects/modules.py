@@ -13,6 +13,7 @@ from ...core.source import AttrSource, ConstSource, InstanceDictSource
 from ..codegen import Codegen
 from ..protocol.base import HeldVar, Var
 from ..protocol.class_reads import MISSING, lookup
+from ..protocol.const import make
 from ..tracer import Tracer
 from .lookup import constant_function, guarded_lookup
 
@@ -37,6 +38,8 @@ class PyModuleVar(HeldVar):
         if (through := self._descriptor(tx, name, "__get__")) is not None:
             kind = type(self.value)
             return tx.call(through[0], [through[1], self, tx.wrap(kind, ConstSource.of(kind, kind.__name__))], {})
+        if (id(self.value), name) in tx.graph.modes.patched:
+            return make(tx.graph.modes.patched[id(self.value), name])
         written = tx.written_global(vars(self.value), name)
         if written is not None:
             return written

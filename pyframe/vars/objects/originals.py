@@ -73,8 +73,19 @@ def _parts_of_function(fn: types.FunctionType) -> dict[Any, Any]:
 
 
 def _written_globals(functions: Iterable[types.FunctionType]) -> set[str]:
-    """The globals that the functions assign: mutable state, such as a flag that something was initialized."""
-    return set().union(*(_written_by(fn.__code__) for fn in functions))
+    """The globals that the functions assign: mutable state, such as a flag that something was initialized. Also those
+    that models change (`changed_by_models`)."""
+    state = {name for fn in functions for module, name in _changed_by_models if module == fn.__module__}
+    return state.union(*(_written_by(fn.__code__) for fn in functions))
+
+
+_changed_by_models: set[tuple[str, str]] = set()  # names of modules and of globals in them
+
+
+def changed_by_models(module: types.ModuleType, name: str) -> None:
+    """Declare a global of a library that models set while tracing, and of which they know what depends on it. So the
+    functions that read it have no guard on it."""
+    _changed_by_models.add((module.__name__, name))
 
 
 @functools.cache
