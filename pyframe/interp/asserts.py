@@ -54,6 +54,16 @@ def outcome(frame: Frame, var: Var, label: Any, jumps: bool, after: int | None =
     return var.truth(frame.tx)
 
 
+def decides_branch(frame: Frame) -> bool:
+    """Whether the next instruction branches on the result of the current one, and neither side fails an assertion."""
+    at, instrs = frame.pc, frame.flow.instrs
+    while instrs[at].op in ("TO_BOOL", "UNARY_NOT"):
+        at += 1
+    if instrs[at].op not in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
+        return False
+    return _message(frame, at + 1) is None and _message(frame, frame.flow.place[instrs[at].arg]) is None
+
+
 def _may_be_required(tx: Trace, var: TensorVar) -> bool:
     """Whether the graph may return the truth value of `var`, to be compared with the assumed one after it has run.
 

@@ -59,7 +59,7 @@ from ..vars.stdlib.random_generators import Draw
 from ..vars.torch_objects import error_on_graph_break, loop_varying
 from ..vars.torch_objects.overrides import Overrides
 from ..vars.tracer import Tracer
-from . import limits, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
+from . import asserts, limits, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
 from .aliases import guard_aliases, source_of_cell
 from .bind import bind
 from .frame import Frame, Outcome, UntouchedVar
@@ -374,6 +374,11 @@ class Trace:
         exception, no mode must be exited, and no side effects are pending."""
         handled = any(each.flow.region[each.at] is not None for each in self.frames)
         return not (handled or len(self.effects) or self.graph.in_mode)
+
+    @property
+    def result_decides_branch(self) -> bool:
+        """Whether the next instruction branches on the result of the current one, and is not an assertion."""
+        return asserts.decides_branch(self.frames[-1])
 
     @property
     def error_is_observable(self) -> bool:

@@ -113,6 +113,10 @@ class Tracer(Protocol):
         effects are pending, and no mode of torch is entered in the graph."""
 
     @property
+    def result_decides_branch(self) -> bool:
+        """Whether the next instruction branches on the result of the current one, and is not an assertion."""
+
+    @property
     def error_is_observable(self) -> bool:
         """Whether a handler or context manager of the program would see an exception raised at this point."""
 

@@ -13,6 +13,12 @@ def of_tensor(x):
     return x * 2
 
 
+def of_comparison(x):
+    assert torch.allclose(x, x.clamp(max=3)), "too large"
+    assert not torch.equal(x, x + 1)
+    return x * 2
+
+
 def denied(x):
     assert not (x > 3).any(), "one is above three"
     return x * 2
@@ -73,5 +79,5 @@ def words_of_data(x):
     return x * 2
 
 
-ONE_GRAPH = [of_number, of_tensor, denied, several, in_a_call, after_a_write, known_from_then_on]
+ONE_GRAPH = [of_comparison, of_number, of_tensor, denied, several, in_a_call, after_a_write, known_from_then_on]
 BREAKS = [in_a_block, handled, words_of_data]
