@@ -9,7 +9,7 @@ result, which would be a write to one of several tensors, breaks the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,20 @@ from ..tracer import Tracer
 from .tensor import TensorVar
 
 _INT64 = range(-(2**63), 2**63)
+
+
+class _Any(torch.autograd.Function):
+    """Makes a fake tensor with the metadata of the fake tensors that it takes, which depends on each of them."""
+
+    @staticmethod
+    def forward(ctx: Any, *candidates: torch.Tensor) -> torch.Tensor:
+        first = candidates[0]
+        ctx.count = len(candidates)
+        return torch.empty_strided(first.shape, first.stride(), dtype=first.dtype, device=first.device)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return gradients * ctx.count
 
 
 class ChosenVar(TensorVar):
@@ -42,6 +56,11 @@ class ChosenVar(TensorVar):
         if name in ("grad_fn", "grad", "is_leaf", "_base", "_is_view"):
             return self.unsupported(tx, f"attribute {name!r}")
         return super().getattr_(tx, name)
+
+    def method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "storage_offset":
+            return self.unsupported(tx, f"method {name!r}")
+        return super().method(tx, name, args, kwargs)
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         self.unsupported(tx, f"setting attribute {name!r}")
@@ -111,7 +130,8 @@ def item_of(tx: Tracer, container: Var, key: Var) -> Var | None:
         return None
     if isinstance(key, TensorVar) and key.fake.numel() == 1 and _can_choose(tx) and tx.graph.numbers.makes_numbers:
         key = key.call_method(tx, "__index__", [], {})
-    if not isinstance(key, NumberVar) or key.python_type() is not int or not is_unbacked(key) or not _can_choose(tx):
+    is_read = isinstance(key, NumberVar) and key.python_type() in (int, bool) and is_unbacked(key)
+    if not is_read or not _can_choose(tx):
         return None
     items = list(container.items)
     numbers = [item.value for item in items if isinstance(item, ConstVar)]
@@ -130,12 +150,9 @@ def _chosen(
     tx: Tracer, choose: Callable[..., Any], args: Sequence[Var], items: Sequence[Var], count: int = 1
 ) -> list[Var]:
     """Add the node `choose(*args)`, which returns `count` of `items`."""
-    first = items[0]
-    assert isinstance(first, TensorVar)
+    candidates = [item.fake for item in items if isinstance(item, TensorVar)]
     with tx.graph.fake_mode, torch.enable_grad():
-        fakes = [torch.empty_like(first.fake).detach() for _ in range(count)]
-        if first.fake.requires_grad:
-            fakes = [fake.requires_grad_().clone() for fake in fakes]
+        fakes = [_Any.apply(*candidates) for _ in range(count)]
     found: list[Var] = []
     for each in tx.graph.record(choose, args, fakes):
         assert isinstance(each, TensorVar)

@@ -80,6 +80,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], list[torch.Tensor]], 
     "a tensor as index": (lambda x, n: [x, x * 2, x + 3][n].sum(), lambda: [*matrix(), torch.tensor(-3)], 0),
     "out of range": (lambda n: torch.ones(2) * [10, 20][n.item()], scalars(2), 0),
     "out of range, handled": (index_error_handled, scalars(1), 1),
+    "a bool as index": (lambda x: [x, x * 2][(x.sum() > 0).item()] + 1, matrix, 0),
+    "columns": (lambda x: max(x[:, 0], x[:, 1], key=torch.sum).t().contiguous(), matrix, 0),
+    "its own offset": (lambda x: max(x[:, 0], x[:, 1], key=torch.sum).storage_offset(), matrix, 1),
+    "differentiated": (lambda x: torch.autograd.grad(max(x.sum(), x.mean() * 3), x), matrix, 0),
     "list of texts": (lambda n: ["a", "b"][n.item()], scalars(1), 1),
 }  # fmt: skip
 
