@@ -216,6 +216,13 @@ def quantized(x):
     return q.dequantize(), q.int_repr(), q.is_quantized
 
 
+@whole((3, 4))
+def products_with_sparse(x):
+    s = x.detach().relu().to_sparse()
+    dense = torch.sparse.mm(s, x.t())
+    return dense, torch.sparse.addmm(dense, s, x.t()), torch.sparse.softmax(s, 1).to_dense()
+
+
 @broken((3, 4), grad=False)
 def parts_of_sparse_and_nested(x):
     s = x.relu().to_sparse()
