@@ -224,7 +224,7 @@ class TensorVar(Var):
             return tx.overrides.method(name, [self, *args], kwargs)
         return self.method(tx, name, args, kwargs)
 
-    def _is_replaceable(self) -> bool:
+    def is_replaceable(self) -> bool:
         """Whether a view may replace this tensor: nothing outside the frame has the object, and it has no hooks or
         retained gradient, which would belong to its former value."""
         if self.source is not None or self.owner is not None:
@@ -241,7 +241,7 @@ class TensorVar(Var):
             return model(tx, [self, *args], dict(kwargs))
         if name in TO_PYTHON:
             tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
-        if name in VIEWS_IN_PLACE and self._is_replaceable() and not tx.graph.stack.is_nested:
+        if name in VIEWS_IN_PLACE and self.is_replaceable() and not tx.graph.stack.is_nested:
             view = tx.graph.call_method(VIEWS_IN_PLACE[name], [self, *args], kwargs)
             assert isinstance(view, TensorVar)
             if self.fake.requires_grad:  # autograd may have saved it and must see that it changed

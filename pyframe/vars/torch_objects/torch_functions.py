@@ -28,6 +28,7 @@ from ..registry import Handler, call_model, is_overridable, register
 from ..tracer import Tracer
 from . import process_settings
 from .contexts import EXIT_ATTENTION
+from .filled import fill
 from .numpy_arrays import dtype_of_scalars, from_array
 from .overrides import OPERATORS, leaves_of
 from .tensor import TensorVar
@@ -277,6 +278,8 @@ class TorchFunctionVar(HeldVar):
         if value in FUSED_STEPS and _is_varying_float(kwargs.get("lr")):
             rate = tx.graph.call(torch.mul, [tx.graph.call(torch.ones, [()], _AS_DOUBLE), kwargs["lr"]], {})
             kwargs = {**kwargs, "lr": rate}
+        if (filled := fill(tx, value, args, kwargs)) is not None:
+            return filled
         result = tx.graph.call(value, args, kwargs)
         if isinstance(result, ConstVar) and result.value is not None:
             self._guard_setting(tx, args, kwargs, result.value)
