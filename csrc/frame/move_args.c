@@ -42,9 +42,9 @@ typedef struct {
     vectorcallfunc vectorcall;
 } MoveArgs;
 
-/* Call with the items of `list`, which is emptied. */
+/* Call with the items of `list`, which is emptied. `started` (or NULL): set if the frame of the callee has started. */
 static PyObject *
-call_with_items(PyObject *callable, PyObject *list, PyObject *names, PyObject *error)
+call_with_items(PyObject *callable, PyObject *list, PyObject *names, PyObject *error, bool *started)
 {
     enum { FEW = 16 };
     PyObject *few[FEW], **items = few, *result = NULL;
@@ -63,6 +63,9 @@ call_with_items(PyObject *callable, PyObject *list, PyObject *names, PyObject *e
     if (PyList_SetSlice(list, 0, n, NULL) == 0) {
         moved_args call = {.function = callable, .items = items, .n = n, .error = error};
         result = move_args_call(&call, items, n - (names == NULL ? 0 : PyTuple_GET_SIZE(names)), names);
+        if (started != NULL) {
+            *started = call.taken;
+        }
     }
     Py_DECREF(callable);
     for (Py_ssize_t i = 0; i < n; i++) {
@@ -84,7 +87,7 @@ move_args(PyObject *Py_UNUSED(self), PyObject *const *args, size_t nargsf, PyObj
         PyErr_SetString(PyExc_TypeError, "move_args() takes a callable, a list and a tuple of names");
         return NULL;
     }
-    return call_with_items(args[0], args[1], names, NULL);
+    return call_with_items(args[0], args[1], names, NULL, NULL);
 }
 
 static PyObject *
@@ -96,7 +99,7 @@ raise_in(PyObject *Py_UNUSED(self), PyObject *const *args, size_t nargsf, PyObje
         return NULL;
     }
     cp_eval_function before = frame_hook_ensure();
-    PyObject *result = call_with_items(args[0], args[1], NULL, args[2]);
+    PyObject *result = call_with_items(args[0], args[1], NULL, args[2], NULL);
     frame_hook_put_back(before);
     return result;
 }
@@ -124,7 +127,41 @@ typedef struct {
     PyObject *function; /* of the resume function */
     PyObject *items;    /* a list: the arguments of the first call */
     PyObject *reason;
+    PyObject *modes; /* enters modes of the thread before the call; or NULL */
 } SuspendedFrame;
+
+/* Call `modes.leave()`, keeping the current exception. */
+static void
+leave_modes(PyObject *modes)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *left = PyObject_CallMethod(modes, "leave", NULL);
+    if (left == NULL) {
+        PyErr_WriteUnraisable(modes);
+    }
+    Py_XDECREF(left);
+    PyErr_Restore(type, value, traceback);
+}
+
+/* The frame itself exits the modes, once it has started. */
+static PyObject *
+call_in_modes(SuspendedFrame *self)
+{
+    PyObject *entered = PyObject_CallMethod(self->modes, "enter_all", "O", self->items);
+    if (entered == NULL) {
+        return NULL;
+    }
+    Py_DECREF(entered);
+    bool started = false;
+    cp_eval_function before = frame_hook_ensure();
+    PyObject *result = call_with_items(self->function, self->items, NULL, NULL, &started);
+    frame_hook_put_back(before);
+    if (result == NULL && !started) {
+        leave_modes(self->modes);
+    }
+    return result;
+}
 
 static PyObject *
 SuspendedFrame_call(PyObject *object, PyObject *const *Py_UNUSED(args), size_t Py_UNUSED(nargsf), PyObject *Py_UNUSED(k))
@@ -134,18 +171,18 @@ SuspendedFrame_call(PyObject *object, PyObject *const *Py_UNUSED(args), size_t P
         PyErr_SetString(PyExc_RuntimeError, "the frame was destroyed by the garbage collection");
         return NULL;
     }
-    return call_with_items(self->function, self->items, NULL, NULL);
+    return self->modes != NULL ? call_in_modes(self) : call_with_items(self->function, self->items, NULL, NULL, NULL);
 }
 
 static PyObject *
 SuspendedFrame_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    PyObject *function, *items, *reason;
+    PyObject *function, *items, *reason, *modes = NULL;
     if (keywords != NULL && PyDict_GET_SIZE(keywords) > 0) {
         PyErr_SetString(PyExc_TypeError, "SuspendedFrame() takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "O!O!O", &PyFunction_Type, &function, &PyList_Type, &items, &reason)) {
+    if (!PyArg_ParseTuple(args, "O!O!O|O", &PyFunction_Type, &function, &PyList_Type, &items, &reason, &modes)) {
         return NULL;
     }
     SuspendedFrame *self = (SuspendedFrame *)type->tp_alloc(type, 0);
@@ -154,6 +191,7 @@ SuspendedFrame_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         self->function = Py_NewRef(function);
         self->items = Py_NewRef(items);
         self->reason = Py_NewRef(reason);
+        self->modes = Py_XNewRef(modes);
     }
     return (PyObject *)self;
 }
@@ -165,6 +203,7 @@ SuspendedFrame_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->function);
     Py_VISIT(self->items);
     Py_VISIT(self->reason);
+    Py_VISIT(self->modes);
     return 0;
 }
 
@@ -174,6 +213,7 @@ SuspendedFrame_clear(PyObject *object)
     SuspendedFrame *self = (SuspendedFrame *)object;
     Py_CLEAR(self->items);
     Py_CLEAR(self->reason);
+    Py_CLEAR(self->modes);
     return 0;
 }
 

@@ -18,7 +18,7 @@ from ..core.source import LocalSource
 from ..errors import SkipFrame, Unsupported
 from ..vars.protocol.base import Var
 from ..vars.protocol.null import is_null
-from ..vars.torch_objects.contexts import Entered
+from ..vars.torch_objects.contexts import Entered, enters_mode
 from .assemble import Assembler, call_moving_arguments
 from .described_resume import described_resume
 from .finished_trace import End, FinishedTrace, RootFrame
@@ -125,7 +125,7 @@ class BreakEmitter:
         values = {name: cg.load_to_local(root.locals[name]) for name in self.live}
         own = [(name, root.cells[name].content) for name in root.cc.cellvars if name in root.cells]
         contents = {name: None if content is None else cg.load_to_local(content) for name, content in own}
-        if any(getattr(var, "enters_for_real", False) for var in end.stack):
+        if any(map(enters_mode, end.stack)):
             cg.load_call(Entered)
             cg.entered = asm.store_fast()
             asm.exit_on_error(Entered.leave, cg.entered)
@@ -197,7 +197,7 @@ class BreakEmitter:
         region = self.root.flow.region[at]
         if region is None or region.depth > depth:
             return False
-        if any(getattr(var, "enters_for_real", False) for var in self.end.stack[region.depth :]):
+        if any(map(enters_mode, self.end.stack[region.depth :])):
             return False
         needed = live_locals(self.root.cc, self.root.flow.place[region.handler])
         return needed <= {*self.live, *self.cells}

@@ -78,6 +78,12 @@ def _reaching(flow: FlowGraph, target: int) -> set[int]:
     return seen
 
 
+def starts_at_iterator(flow: FlowGraph, before: int, head: int) -> bool:
+    """Whether a loop whose head is reached from the instruction `before` starts there, because that makes its iterator.
+    Otherwise it starts at its head."""
+    return before == head - 1 and flow.instrs[before].op == "GET_ITER" and flow.instrs[head].op == "FOR_ITER"
+
+
 @dataclass(frozen=True, slots=True)
 class LoopBodySpec:
     """All that a body function of the loop at `head` depends on. `carried`: the locals that an iteration may change and

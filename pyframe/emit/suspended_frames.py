@@ -25,6 +25,7 @@ from ..vars.objects.suspended_frames import BreakReason
 from ..vars.protocol.base import Var
 from ..vars.protocol.const import ConstVar
 from ..vars.protocol.null import NULL, is_null
+from ..vars.torch_objects.contexts import LateEntry, enters_mode
 from .described_resume import described_resume
 from .finished_trace import RootFrame
 from .resume import ResumeKey, stack_parameter, super_argument
@@ -40,7 +41,8 @@ class InlinedFrame(RootFrame, Protocol):
 
 
 class SuspendedFrameVar(Var):
-    """The `_C.SuspendedFrame` of an inlined frame. `stack`: its stack before the instruction at which it continues."""
+    """The `_C.SuspendedFrame` of an inlined frame. `stack`: its stack before the instruction at which it continues.
+    Modes of the thread that the frame has entered are entered again when it is called."""
 
     __slots__ = ("_loops", "frame", "reason", "stack", "varying")
 
@@ -61,12 +63,15 @@ class SuspendedFrameVar(Var):
         loaded = [] if first is None else [frame.locals[first]]
         loaded += [var for var in self.stack if not is_null(var)]
         loaded += [frame.locals[name] for name in live if name != first]
+        modes = {at: var.mode() for at, var in enumerate(loaded) if enters_mode(var)}
+        loaded = [modes.get(at, var) for at, var in enumerate(loaded)]
         cells: list[Var] = [*(frame.cells[name] for name in frame.cc.cellvars), *frame.free]
         cg.load_const(_C.SuspendedFrame)
         cg.call_top(
             lambda: self._load_function(cg, code, cells),
             lambda: cg.sequence("BUILD_LIST", loaded),
             lambda: cg.load_const(self.reason),
+            *([lambda: cg.load_call(LateEntry, *modes)] if modes else []),
         )
 
     def _load_function(self, cg: Codegen, code: types.CodeType, cells: list[Var]) -> None:

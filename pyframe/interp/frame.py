@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import builtins
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from ..bytecode.isa import NULL_BEFORE_CALLABLE
 from ..core.files import our_file
 from ..core.guard import UserLine
 from ..core.source import ConstSource, DictItemSource, GlobalSource, Source
-from ..emit.loops import decoded
+from ..emit.loops import decoded, loops_of, starts_at_iterator
 from ..emit.resume import plain_name
 from ..errors import InternalError
 from ..vars.containers.iterator import GeneratorVar
@@ -80,15 +80,21 @@ class Frame:
     at: int = 0
     cc: CanonicalCode = field(init=False)
     flow: FlowGraph = field(init=False)
+    loops: Mapping[int, frozenset[int]] = field(init=False)
     calling: Var | None = None  # what the call instruction calls that the frame is at
     number: int = 0  # of the current instruction of an inlined frame, among those of the step of the root frame
     began: int = 0  # instructions spent by the trace when this frame was entered
     names: Var | None = None  # in a class body: the namespace
+    # Of an inlined frame, as (number, ordinal of the instruction): where each loop starts, by head, and what raised the
+    # outermost exception that the frame is handling.
+    loop_starts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    raised_at: tuple[int, int] = (0, 0)
     # Exceptions being handled, each with the root step of its raise; 0: the thread already handles it at run time.
     handling: list[tuple[Var, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.cc, self.flow = decoded(self.code)
+        self.loops = loops_of(self.code)
 
     # ---- stack ----
     def push(self, var: Var) -> None:
@@ -141,13 +147,17 @@ class Frame:
     # ---- running ----
     def step(self) -> Outcome | None:
         """Execute the next instruction; returns an Outcome if the frame returns or yields."""
-        self.at = self.pc
+        previous, self.at = self.at, self.pc
         instr = self.flow.instrs[self.at]
         self.pc = self.at + 1
         handler = HANDLERS.get(instr.op)
         tx = self.tx
         if not self.is_root:
+            before = self.number
             tx.inner_steps = self.number = tx.inner_steps + 1
+            if self.at in self.loops and self.at not in self.loop_starts:
+                fresh = starts_at_iterator(self.flow, previous, self.at)
+                self.loop_starts[self.at] = (before, previous) if fresh else (self.number, self.at)
             if self.number == tx.breaks.inner_stop:
                 tx.breaks.break_within()
         tx.budget.left -= 1
@@ -264,12 +274,22 @@ class Frame:
         reraised = self.instr.op == "RERAISE" and earlier  # raised by the program at an earlier step
         if self.is_root and not reraised and len(self.handled_for_real()) == len(self.handling):
             self.tx.raise_step = self.tx.steps
+        if not self.is_root and not reraised and not self.handling:
+            self.raised_at = (self.number, self.at)
         del self.stack[region.depth :]
         if region.lasti:
             self.push(ConstVar(self.at))
         self.push(raised.exc)
         self.jump(region.handler)
         return True
+
+    def resumable_place(self) -> tuple[int, int]:
+        """Of an inlined frame: the latest instruction before which a break can suspend it, as (number, ordinal). That
+        is the current one, unless the frame is handling an exception, which has to be raised at run time, or is in a
+        loop, which has to be left as a whole."""
+        place = self.raised_at if self.handling else (self.number, self.at)
+        around = (self.loop_starts[head] for head in self.loop_starts if place[1] in self.loops[head])
+        return min([place, *around])
 
     def handled(self) -> Var | None:
         """The innermost exception that this frame is handling."""

@@ -17,7 +17,6 @@ from torch import nn
 from ..core.files import our_file, skipped_file
 from ..core.source import FuncPartSource
 from ..emit.graph_break import cells_of_comprehensions, reads_all_locals
-from ..emit.loops import loops_of
 from ..emit.resume import keyword_names, super_argument
 from ..emit.suspended_frames import SuspendedFrameVar, call_stack
 from ..emit.varying_values import VaryingValues
@@ -27,6 +26,7 @@ from ..vars.objects.lookup import lookup
 from ..vars.objects.suspended_frames import BreakReason
 from ..vars.protocol.base import Var
 from ..vars.registry import call_model
+from ..vars.torch_objects.contexts import enters_mode, modes_switched
 from .frame import Frame
 from .limits import KIND as TOO_LONG
 
@@ -47,15 +47,18 @@ class InnerPlace(NamedTuple):
 
 def place_within(frames: Sequence[Frame], kind: str) -> InnerPlace | None:
     """Where a break of a kind that was found in the last frame can happen; None if only in the root frame."""
-    if kind in _NOT_WITHIN or any(frames[0].at in members for members in loops_of(frames[0].code).values()):
+    if kind in _NOT_WITHIN or any(frames[0].at in members for members in frames[0].loops.values()):
         return None
     depth = 1
     while depth < len(frames) and _is_direct(frames[depth - 1], frames[depth]) and _can_resume(frames[depth]):
         depth += 1
+        if frames[depth - 1].resumable_place()[0] != frames[depth - 1].number:  # the frames below do not exist there
+            break
     while depth > 1 and skipped_file(frames[depth - 1].file):
         depth -= 1
     last = frames[depth - 1]
-    return InnerPlace(last.number, depth, last.code, last.at) if depth > 1 else None
+    number, at = last.resumable_place()
+    return InnerPlace(number, depth, last.code, at) if depth > 1 else None
 
 
 def is_at(frames: Sequence[Frame], place: InnerPlace) -> bool:
@@ -98,13 +101,11 @@ def _is_direct(caller: Frame, callee: Frame) -> bool:
 
 def _can_resume(frame: Frame) -> bool:
     """Whether a resume function can continue this inlined frame at its current instruction."""
-    if our_file(frame.file) or frame.code.co_flags & _SUSPENDING or frame.handling or frame.names is not None:
-        return False
-    if any(frame.at in members for members in loops_of(frame.code).values()):
+    if our_file(frame.file) or frame.code.co_flags & _SUSPENDING or frame.names is not None:
         return False
     if reads_all_locals(frame.cc) or cells_of_comprehensions(frame.cc) or not {*frame.cc.cellvars} <= {*frame.cells}:
         return False
     first = super_argument(frame.cc)
     if first is not None and first not in frame.locals:
         return False
-    return not any(getattr(var, "enters_for_real", False) for var in frame.stack)
+    return not (modes_switched(frame.tx) and any(map(enters_mode, frame.stack)))

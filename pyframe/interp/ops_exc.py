@@ -18,7 +18,7 @@ from ..vars.protocol.class_reads import MISSING, lookup
 from ..vars.protocol.const import ConstVar, make
 from ..vars.protocol.null import NULL
 from ..vars.stdlib.locks import SharedLockVar
-from ..vars.torch_objects.contexts import enter_unseen
+from ..vars.torch_objects.contexts import EnteredVar, enter_unseen
 from ..vars.tracer import Tracer
 from .frame import Frame, op
 
@@ -33,7 +33,7 @@ _SEEN = {
 }
 
 
-class ExitVar(Var):
+class ExitVar(EnteredVar):
     """The `__exit__` that a `with` block keeps on the stack."""
 
     __slots__ = ("context", "entered")
@@ -46,27 +46,31 @@ class ExitVar(Var):
 
     @property
     def enters_for_real(self) -> bool:
-        """Whether reconstructing this enters a mode of the thread at run time."""
         return not isinstance(self.context, InstanceVar)
 
     def call(self, tx: Tracer, args: Any, kwargs: Any) -> Var:
         result = self.context.exit(tx, *args) if isinstance(self.context, InstanceVar) else self.context.exit(tx)
         return result if isinstance(result, Var) else ConstVar(None)
 
+    def mode(self) -> Var:
+        if isinstance(self.context, SharedLockVar):
+            self.context.for_real()
+        mode: Var = self.context
+        return mode
+
     def reconstruct(self, cg: Codegen) -> None:
         """Push the bound `__exit__`. An `__enter__` of the program has been traced; torch's modes, which the graph
         restored, are entered again."""
-        if isinstance(self.context, SharedLockVar):
-            self.context.for_real()
         if isinstance(self.context, InstanceVar):
             cg.load(self.context)
         else:
+            mode = self.mode()
             if cg.entered is None:
                 cg.load_const(enter_unseen)
             else:
                 cg.asm.load_fast(cg.entered)
                 cg.emit("LOAD_ATTR", "enter")
-            cg.call_top(lambda: cg.load(self.context))
+            cg.call_top(lambda: cg.load(mode))
         cg.emit("LOAD_ATTR", "__exit__")
 
 

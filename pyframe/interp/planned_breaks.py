@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..core.breaks import describe
 from ..core.guard import UserLine
-from ..emit.loops import loops_of
+from ..emit.loops import loops_of, starts_at_iterator
 from ..emit.varying_values import VaryingValues
 from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
 from ..vars.objects.suspended_frames import BreakReason
@@ -141,8 +141,7 @@ class BreakPlanner:
     def _enter_loop(self, root: Frame) -> None:
         """Record the step at which a loop starts: that of its GET_ITER, if it is right before the head."""
         head, trace = root.pc, self._trace
-        instrs = root.flow.instrs
-        fresh = root.at == head - 1 and instrs[root.at].op == "GET_ITER" and instrs[head].op == "FOR_ITER"
+        fresh = starts_at_iterator(root.flow, root.at, head)
         self.entered[head] = Arrival(trace.steps - fresh, trace.budget.spent, trace.graph.size())
 
     def loops_around(self, at: int) -> dict[int, Arrival]:

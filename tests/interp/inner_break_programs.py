@@ -574,3 +574,210 @@ def module_globals_of_another_function():
         return h(x * 2)
 
     return lambda x: g(x)
+
+
+@program
+def grad_mode_by_its_constructor():
+    def h(x):
+        with torch.set_grad_enabled(False) as entered:
+            y = x.cos()
+            pause(torch.is_grad_enabled())
+            z = y * 2
+        return z + x, entered, torch.is_grad_enabled()
+
+    def g(x):
+        return h(x.sin()), torch.is_grad_enabled()
+
+    return lambda x: (g(x * 2), torch.is_grad_enabled())
+
+
+@program
+def modes_of_two_frames():
+    def h(x):
+        with torch.enable_grad(), torch.inference_mode(False):
+            y = x.cos()
+            pause((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")))
+            return y * 2, torch.is_grad_enabled()
+
+    def g(x):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            z = h(x.sin())
+            inside = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+        return z, inside, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+
+    return lambda x: g(x * 2)
+
+
+@program
+def modes_left_by_an_exception():
+    def g(x):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            return fails(x)
+
+    def f(x):
+        try:
+            return g(x * 2)
+        except ValueError:
+            return x + 1, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+
+    return f
+
+
+@program
+def mode_after_a_switch_that_lasts():
+    def h(x):
+        torch.set_grad_enabled(False)
+        with torch.enable_grad():
+            y = x.cos()
+            pause(torch.is_grad_enabled())
+        after = torch.is_grad_enabled()
+        torch.set_grad_enabled(True)
+        return y, after
+
+    def g(x):
+        return h(x.sin())
+
+    return lambda x: (g(x * 2), torch.is_grad_enabled())
+
+
+@program
+def mode_around_one_entered_by_name():
+    def h(x):
+        with torch.no_grad():
+            inner = torch.enable_grad()
+            inner.__enter__()
+            y = x.cos()
+            pause(torch.is_grad_enabled())
+            inner.__exit__(None, None, None)
+            after = torch.is_grad_enabled()
+        return y, after, torch.is_grad_enabled()
+
+    def g(x):
+        return h(x.sin())
+
+    return lambda x: g(x * 2)
+
+
+@program
+def default_device():
+    def h(x):
+        with torch.device("cpu"):
+            y = x.cos()
+            pause()
+            return y + torch.ones(4)
+
+    def g(x):
+        return h(x.sin()) + 1
+
+    return lambda x: g(x * 2)
+
+
+@program
+def loop_in_a_mode_in_a_loop():
+    def h(x):
+        x = x.sin()
+        for k in range(2):
+            with torch.no_grad():
+                for m in range(2):
+                    x = x.cos()
+                    pause((k, m, torch.is_grad_enabled()))
+            x = x + 1
+        return x, torch.is_grad_enabled()
+
+    def g(x):
+        return h(x.exp())
+
+    return lambda x: g(x * 2)
+
+
+@program
+def while_loop_that_breaks():
+    def h(x):
+        n = 0
+        x = x.sin()
+        while n < 5:
+            x = x.cos()
+            if n == 2:
+                pause(n)
+                break
+            n += 1
+        else:
+            n = 100
+        return x.tan(), n
+
+    def g(x):
+        return h(x.exp())
+
+    return lambda x: g(x * 2)
+
+
+@program
+def raised_in_a_loop_handled_after_it():
+    def h(x):
+        x = x.sin()
+        try:
+            for k in range(3):
+                x = x + k
+                if k:
+                    raise ValueError(k)
+        except ValueError as error:
+            pause(error)
+            x = x.cos()
+        return x
+
+    def g(x):
+        return h(x.exp())
+
+    return lambda x: g(x * 2)
+
+
+@program
+def raised_below_and_handled_between():
+    def h(x):
+        try:
+            raise KeyError("a")
+        except KeyError as error:
+            y = x.cos()
+            pause((sys.exc_info()[0], repr(error.__context__)))
+            return y
+
+    def g(x):
+        x = x.tan()
+        try:
+            fail_at_once(x)
+        except ValueError as error:
+            z = h(x), repr(sys.exc_info()[1])
+            try:
+                raise TypeError("t")
+            except TypeError as second:
+                pause(repr(second.__context__) == repr(error))
+        finally:
+            pause("finally")
+        return z, sys.exc_info()[0]
+
+    return lambda x: g(x * 2)
+
+
+def fail_at_once(x: Any) -> None:
+    raise ValueError(x.shape)
+
+
+@program
+def handler_that_raises_again():
+    def h(x):
+        try:
+            raise KeyError("a")
+        except KeyError as error:
+            pause(x.cos().shape)
+            raise ValueError("b") from error
+
+    def g(x):
+        return h(x.sin())
+
+    def f(x):
+        try:
+            return g(x * 2)
+        except ValueError as error:
+            return x + 1, repr(error.__cause__), repr(error.__context__)
+
+    return f

@@ -15,7 +15,9 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 import pyframe
+from pyframe import _C
 from pyframe.testing import CompileCounter
+from pyframe.vars.torch_objects.contexts import LateEntry
 from tests.interp.inner_break_programs import LOG, PROGRAMS, cosine, pause
 
 NAMES = ("f", "g", "h", "fails", "<lambda>")
@@ -103,11 +105,81 @@ def test_break_at_a_call_in_the_middle():
 
 def test_calls_in_loops_break_at_the_loop():
     def g(x):
+        x = x.tan()
         for _ in range(2):
-            x = cosine(x)
+            x = cosine(x.sin())
         return x.exp()
 
-    assert graphs_of(lambda x: g(x * 2), X)[0] == ["mul"]
+    assert graphs_of(lambda x: g(x * 2) + 1, X) == [["mul", "tan"], ["sin", "cos"], ["mul"], ["exp"], ["add"]]
+
+
+def test_break_in_a_loop_of_the_innermost_frame():
+    def h(x):
+        x = x.sin()
+        for k in range(3):
+            x = x.cos()
+            pause(k)
+        return x.tan()
+
+    assert graphs_of(lambda x: h(x * 2) + 1, X) == [["mul", "sin"], ["cos"], ["tan"], ["add"]]
+
+
+def test_break_in_a_mode():
+    def h(x):
+        with torch.no_grad():
+            y = x.cos()
+            pause()
+            return y * 2
+
+    def g(x):
+        with torch.no_grad():
+            return h(x.sin()) + 1
+
+    graphs = graphs_of(lambda x: g(x * 2).exp(), X)
+    operators = [[name for name in names if not name.startswith("_set_grad_enabled")] for names in graphs]
+    assert operators == [["mul", "sin", "cos"], ["mul"], ["add"], ["exp"]]
+
+
+def test_break_in_a_handler():
+    def h(x):
+        x = x.sin()
+        try:
+            {}["q"]  # noqa: B018
+        except KeyError:
+            y = x.cos()
+            pause()
+            return y * 2
+
+    assert graphs_of(lambda x: h(x * 2) + 1, X) == [["mul", "sin"], ["cos"], ["mul"], ["add"]]
+
+
+def never_called() -> None:
+    raise AssertionError
+
+
+def test_modes_of_a_frame_that_cannot_start():
+    suspended = _C.SuspendedFrame(never_called, [torch.no_grad(), torch.autocast("cpu")], None, LateEntry(0, 1))
+    with pytest.raises(TypeError, match="takes 0 positional arguments"):
+        suspended()
+    assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+
+
+def test_modes_of_which_one_cannot_be_entered():
+    suspended = _C.SuspendedFrame(never_called, [torch.no_grad(), 3], None, LateEntry(0, 1))
+    with pytest.raises(AttributeError):
+        suspended()
+    assert torch.is_grad_enabled()
+
+
+def test_a_switch_of_grad_mode_that_is_over_stays_over():
+    def f(x):
+        switch = torch.set_grad_enabled(False)
+        with switch:
+            y = x.sin()
+        pause()
+        return y, torch.is_grad_enabled(), switch.mode
+
+    assert pyframe.compile(f, backend="eager")(X)[1:] == (True, False) == f(X)[1:]
 
 
 def test_one_break_is_counted_and_shown():

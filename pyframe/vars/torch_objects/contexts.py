@@ -14,7 +14,7 @@ import inspect
 import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -101,6 +101,25 @@ def enter_unseen(context: Any) -> Any:
     return context
 
 
+class EnteredVar(Var):
+    """What a `with` block keeps on the stack for its end."""
+
+    __slots__ = ()
+
+    @property
+    def enters_for_real(self) -> bool:
+        """Whether reconstructing this enters a mode of the thread at run time."""
+        raise NotImplementedError
+
+    def mode(self) -> Var:
+        """That mode, to be entered by other means."""
+        raise NotImplementedError
+
+
+def enters_mode(var: Var) -> TypeGuard[EnteredVar]:
+    return isinstance(var, EnteredVar) and var.enters_for_real
+
+
 _ENTER = operator.methodcaller("__enter__")
 
 
@@ -128,6 +147,25 @@ class Entered:
         """Exit the contexts that were entered."""
         for context in reversed(self.contexts[: len(self.done)]):
             context.__exit__(None, None, None)
+
+
+class LateEntry(Entered):
+    """Enters the modes of a suspended frame when that frame is called. `places`: where they are in the list of its
+    arguments; there, the `__exit__` of each takes the place of the mode."""
+
+    __slots__ = ("places",)
+
+    def __init__(self, *places: int) -> None:
+        super().__init__()
+        self.places = places
+
+    def enter_all(self, arguments: list[Any]) -> None:
+        try:
+            for place in self.places:
+                arguments[place] = self.enter(arguments[place]).__exit__
+        except BaseException:
+            self.leave()
+            raise
 
 
 def _decorated(clone: Callable[[], Any], fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -201,7 +239,21 @@ class GradModeVar(ContextVar):
         if self.switched_before:  # effects are replayed after values are rebuilt: set the mode that this will restore
             cg.load_call(SET_GRAD, self.previous)
             cg.emit("POP_TOP")
-        cg.load_call(self.cls, *[self.enabled] * self.takes_mode)
+        if self.takes_mode:
+            cg.load_call(_grad_switch, self.enabled, self.previous)
+        else:
+            cg.load_call(self.cls)
+
+
+def _grad_switch(enabled: bool, previous: bool | None) -> torch.set_grad_enabled:
+    """`torch.set_grad_enabled(enabled)` whose exit restores `previous` (None: the present mode), without the switch
+    that its constructor makes."""
+    now = torch.is_grad_enabled()
+    SET_GRAD(now if previous is None else previous)
+    try:
+        return torch.set_grad_enabled(enabled)
+    finally:
+        SET_GRAD(now)
 
 
 class GradSwitchVar(BuiltinVar):
@@ -219,6 +271,11 @@ class GradSwitchVar(BuiltinVar):
 def _is_switched(tx: Tracer) -> bool:
     """Whether the program has switched grad mode beyond a context, as a side effect."""
     return any(effect.kind == "CALL" and effect.detail[0] is SET_GRAD for effect in tx.effects)
+
+
+def modes_switched(tx: Tracer) -> bool:
+    """Whether the program has switched a mode as a side effect, which is replayed after values are rebuilt."""
+    return any(effect.kind == "CALL" and effect.detail[0] in (SET_GRAD, enter_unseen) for effect in tx.effects)
 
 
 def _switch(tx: Tracer, enabled: bool) -> None:
