@@ -379,6 +379,7 @@ class BreakEmitter:
         the break).
         """
         maybe = maybe or {}
+        at, kept, pushed = self._skip(asm, at, kept, pushed)
         starts = handled is not None
         handled = self.handled if handled is None else handled
         raised_at = None if starts else raised_where(self.root.flow, self.end.at, at, len(kept))
@@ -405,6 +406,24 @@ class BreakEmitter:
         call_moving_arguments(asm, _C.move_args, asm.function_instrs(code), loads)
         asm.return_value()
 
+    def _skip(
+        self, asm: Assembler, at: int, kept: Sequence[Var], pushed: Sequence[bool]
+    ) -> tuple[int, Sequence[Var], Sequence[bool]]:
+        """Execute what needs no resume function: jumps, and the removal of a result that nothing reads. Branches that
+        join there then continue in the same resume function. Returns the next instruction and the stack there."""
+        flow = self.root.flow
+        while True:
+            op = flow.instrs[at].op
+            if op == "POP_TOP" and pushed and not pushed[-1]:
+                asm.pop_top()
+                at, pushed = at + 1, pushed[:-1]
+            elif op == "NOP":
+                at += 1
+            elif op == "JUMP" and flow.place[flow.instrs[at].arg] > at:
+                at = flow.place[flow.instrs[at].arg]
+            else:
+                return at, kept, pushed
+
     def resume_code(self, key: ResumeKey) -> Any:
         """The resume function's code for `key`; values that are unknown in this trace are unknown there too."""
         loops = self.known is not None and self.known.loops
@@ -423,8 +442,8 @@ class BreakEmitter:
         """Instructions that push the arguments of a resume function."""
         loads = []
         if self.first is not None:
-            own = self.first == FIRST
-            loads.append(Instr("LOAD_DEREF", self.root.cc.varnames[0]) if own else Instr("LOAD_FAST", self.first))
+            in_cell = self.first not in self.root.cc.varnames
+            loads.append(Instr("LOAD_DEREF", self.root.cc.varnames[0]) if in_cell else Instr("LOAD_FAST", self.first))
         loads += [Instr("LOAD_FAST", temp) for temp in stack]
         loads += [Instr("LOAD_FAST", places.get(name, name)) for name in names if name != self.first]
         return loads

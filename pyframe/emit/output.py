@@ -162,7 +162,7 @@ def _template(var: Var, wanted: list[Var]) -> Any:
     for index, output in enumerate(wanted):
         if output is var:
             return ("out", index)
-    if isinstance(var, ConstVar):
+    if isinstance(var, ConstVar) and not var.varies:
         return ("const", var.value)
     if is_plain(var) and var.source is None:
         parts = [_template(item, wanted) for item in var.items]

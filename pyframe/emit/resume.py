@@ -12,6 +12,7 @@ import dataclasses
 import re
 import types
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,8 @@ class Continuation:
     `varying`: sources whose values of the given types are not constants. `sizes`: dimensions of tensors that vary.
     `loops`: it runs once per iteration of a loop. `handled`: the number of exceptions being handled when it is called.
     `handles_errors`: its RESUME has an exception handler. `after`: the line of the first break that it was made for.
+    `original`: the code that it continues, and for each of its instructions the ordinal of the same one there, -1 if
+    there is none.
     """
 
     def __init__(self) -> None:
@@ -80,6 +83,7 @@ class Continuation:
         self.handled = 0
         self.handles_errors = False
         self.after: UserLine | None = None
+        self.original: tuple[types.CodeType, tuple[int, ...]] | None = None
 
 
 _CONTINUATIONS: dict[int, Continuation] = {}
@@ -97,17 +101,36 @@ def _resumes(code: types.CodeType) -> dict[tuple[Any, ...], types.CodeType]:
 
 
 def shared_resume(key: ResumeKey) -> types.CodeType:
-    """`make_resume_for(key)`, with one code object for equal keys, whose captures are shared and counted together."""
+    """`make_resume_for(key)`, with one code object for equal keys, whose captures are shared and counted together. If
+    the frame to continue runs a resume function itself, the result is made from the code that this one continues:
+    branches that join again after breaks have the same resume functions from there on."""
+    key = _in_original(key)
     mine = _resumes(key.code)
     parts = (key.at, key.stack_nulls, key.live, key.first, key.maybe, key.cut, key.handled, key.raised_at)
     code = mine.get(parts)
     if code is None:
-        code, handles_errors = _make(key)
+        code, handles_errors, places = _make(key)
         known = _CONTINUATIONS[id(code)] = Continuation()
         weakref.finalize(code, _CONTINUATIONS.pop, id(code), None)
         known.handles_errors = handles_errors
+        if key.cut is None:
+            known.original = (key.code, places)
         mine[parts] = code
     return code
+
+
+def _in_original(key: ResumeKey) -> ResumeKey:
+    """The key for the same place in the code that the resume function `key.code` continues; `key` itself for other
+    code, and for places that are only in the resume function."""
+    known = continuation(key.code)
+    if known is None or known.original is None or key.cut is not None:
+        return key
+    code, places = known.original
+    at, raised_at = places[key.at], None if key.raised_at is None else places[key.raised_at]
+    live = key.live if key.first != FIRST else tuple(name for name in key.live if name != FIRST)
+    if at < 0 or raised_at == -1 or not {*live} <= {*code.co_varnames} - {*code.co_cellvars}:
+        return key
+    return dataclasses.replace(key, code=code, at=at, raised_at=raised_at, live=live)
 
 
 def parameter_source(code: types.CodeType, name: str) -> LocalSource:
@@ -245,8 +268,9 @@ def make_resume_for(key: ResumeKey) -> types.CodeType:
     return _make(key)[0]
 
 
-def _make(key: ResumeKey) -> tuple[types.CodeType, bool]:
-    """The resume function's code, and whether its RESUME has an exception handler."""
+def _make(key: ResumeKey) -> tuple[types.CodeType, bool, tuple[int, ...]]:
+    """The resume function's code, whether its RESUME has an exception handler, and for each of its instructions the
+    ordinal of the one in `key.code` of which it is a copy, or -1."""
     cc = canonicalize(key.code)
     _check(key, cc)
     cc, at = (cc, key.at) if key.cut is None else extract_loop_body(cc, key.cut)
@@ -268,6 +292,7 @@ def _make(key: ResumeKey) -> tuple[types.CodeType, bool]:
     if region is not None:
         kept |= reachable(cc, flow.place[region.handler], flow)
     body, regions, entries = copy_body(cc, kept)
+    copies = {id(item): at for item, at in zip((i for i in body if isinstance(i, Instr)), entries, strict=True)}
     prologue = [*_start(cc, target), *_state(key, names)]
     prologue += (Instr("DELETE_FAST", name) for name in handled)
     if has_names:
@@ -297,7 +322,17 @@ def _make(key: ResumeKey) -> tuple[types.CodeType, bool]:
     )
     drop_empty_regions(resumed)
     verify(resumed)
-    return materialize(resumed), region is not None
+    code = materialize(resumed)
+    return code, region is not None, _places(resumed, code, copies)
+
+
+def _places(cc: CanonicalCode, code: types.CodeType, copies: Mapping[int, int]) -> tuple[int, ...]:
+    """For each instruction of `canonicalize(code)`, which was made from `cc`: the ordinal in `copies` of that of `cc`,
+    found by its id, or -1."""
+    made, found = cc.real_instrs(), canonicalize(code).real_instrs()
+    if [item.op for item in made] != [item.op for item in found]:
+        return (-1,) * len(found)
+    return tuple(copies.get(id(item), -1) for item in made)
 
 
 def _start(cc: CanonicalCode, target: Instr) -> list[Instr | Label]:

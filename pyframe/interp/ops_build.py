@@ -8,6 +8,7 @@ from ..core.python_compat import TOO_MANY_VALUES_COUNTED, UNHASHABLE_ELEMENT
 from ..vars.containers.mapping import DictVar, key_of, pairs_of, var_of
 from ..vars.containers.sequence import ListVar, SliceVar, TupleVar
 from ..vars.containers.sets import SetVar
+from ..vars.numbers.number_text import joined_text
 from ..vars.objects.classes import ClassVar
 from ..vars.objects.functions import BoundMethodVar, FunctionVar
 from ..vars.protocol import slots
@@ -69,6 +70,8 @@ def build_string(frame: Frame, count: int) -> None:
     parts = frame.popn(count)
     if any(isinstance(part, RuntimeValueVar) for part in parts):
         frame.push(joined(frame.tx, parts))
+    elif (text := joined_text(frame.tx, parts)) is not None:
+        frame.push(text)
     else:
         texts = [part.constant() for part in parts]
         frame.tx.limit_size(sum(map(len, texts)), "a text")

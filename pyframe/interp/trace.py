@@ -437,17 +437,22 @@ class Trace:
         """The CellVar of a cell that existed before the frame; one for each cell object."""
         found = self.cells.get(id(cell))
         if found is None:
-            try:
-                content = self.wrap(cell.cell_contents, CellSource(source) if source else None)
-            except ValueError:
-                content = None
-            found = self.cells[id(cell)] = CellVar(content, source or ConstSource.of(cell, "cell"))
+            read = self._reader(cell, CellSource(source) if source else None)
+            found = self.cells[id(cell)] = CellVar(None, source or ConstSource.of(cell, "cell"), read=read)
             self.keep_alive.append(cell)
         elif source is not None and source != found.source:
             known = source_of_cell(found.source)
             if known is not None and not (_of_known_function(source) and _of_known_function(known)):
                 self.guard(source, "SAME", known)
         return found
+
+    def _reader(self, cell: types.CellType, source: Source | None) -> Callable[[], Var] | None:
+        """Returns the Var of what a cell contains; None if it is empty."""
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            return None
+        return lambda: self.wrap(value, source)
 
     def known_cell(self, cell: types.CellType) -> CellVar | None:
         return self.cells.get(id(cell))
@@ -604,11 +609,8 @@ class Trace:
             root.handling.append((root.locals[name], 0))
         for index, name in enumerate(root.cc.freevars):
             cell = (func.__closure__ or ())[index]
-            try:
-                content = self.wrap(cell.cell_contents, ClosureSource(name, index))
-            except ValueError:
-                content = None
-            var = CellVar(content, ClosureSource(name, index), name)
+            content = ClosureSource(name, index)
+            var = CellVar(None, content, name, self._reader(cell, content))
             self.cells[id(cell)] = var
             root.free.append(var)
         self.frames.pop()

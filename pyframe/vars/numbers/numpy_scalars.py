@@ -68,6 +68,8 @@ class NumpyArgumentVar(NumpyNumberVar):
 
     __slots__ = ("example", "number", "tx")
 
+    varies = True
+
     def __init__(self, tx: Tracer, example: Any, number: NumberVar, source: Source) -> None:
         self.tx, self.example, self.number = tx, example, number
         self.source = source

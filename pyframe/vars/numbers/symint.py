@@ -18,11 +18,12 @@ from ...core import symbolic
 from ...core.expr import OPS, Expr, Holds, Number, Tree, sources
 from ...core.source import Source, is_drawn
 from ..codegen import Codegen
-from ..protocol import slots
+from ..protocol import result_size_bounds, slots
 from ..protocol.base import Var
 from ..protocol.const import COMPARE, ConstVar, MethodVar, fold, make, maker
 from ..registry import Handler, register
 from ..tracer import Tracer
+from .number_text import text_of_number
 
 NUMBERS = (int, float, bool)
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -34,7 +35,7 @@ SYMBOLIC_OPS: dict[str, Callable[..., Any]] = {
     "and": operator.and_, "or": operator.or_,
 }  # fmt: skip
 _WHY = "which is computed from tensor data, drawn at random or marked as unbacked"
-_UNARY = {"-": "neg", "+": "pos", "~": "~"}
+_UNARY = {"-": "neg", "+": "pos"}
 _DIVIDES = ("/", "//", "%")
 _OF_BOOLS = ("and", "or", "not")  # the only operators that torch supports on a SymBool
 _METHODS = {"__abs__": "abs", "__float__": "float", "__floor__": "floor", "__ceil__": "ceil"}
@@ -99,7 +100,11 @@ class NumberVar(Var):
 
     # ---- slots ----
     def unary(self, tx: Tracer, op: str) -> Var:
-        return self.known().unary(tx, op) if op == "~" else apply(tx, _UNARY[op], self)
+        if op != "~":
+            return apply(tx, _UNARY[op], self)
+        if self.sym is None or isinstance(self.sym, torch.SymBool):
+            return self.known().unary(tx, op)
+        return apply(tx, "-", apply(tx, "neg", self), ConstVar(1))
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         if op.endswith("="):
@@ -134,12 +139,28 @@ class NumberVar(Var):
             return apply(tx, _METHODS[name], self)
         if name in _INT_METHODS and self.sym is not None:
             return apply(tx, _INT_METHODS[name], self)
+        if name == "__divmod__" and len(args) == 1 and is_number(args[0]):
+            return make((apply(tx, "//", self, args[0]), apply(tx, "%", self, args[0])))
         if name == "__format__":
             return self.format_(tx, args[0] if args else ConstVar(""))
         return self.known().call_method(tx, name, args, kwargs)
 
     def format_(self, tx: Tracer, spec: Var) -> Var:
-        return fold(tx, format, self.constant(), spec.constant())
+        words = spec.constant()
+        tx.limit_size(result_size_bounds.widths(words), "a text")
+        return self._text(tx, words) or fold(tx, format, self.constant(), words)
+
+    def str_(self, tx: Tracer) -> Var | None:
+        return self._text(tx, "")
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        return self._text(tx, "")
+
+    def _text(self, tx: Tracer, spec: str) -> Var | None:
+        """The number as text, made at run time; None if it has to be made now."""
+        if self.is_constant() or self._is_drawn() or is_unbacked(self):
+            return None
+        return text_of_number(tx, self, self.example, spec)
 
     def reconstruct(self, cg: Codegen) -> None:
         load_tree(cg, self.tree)

@@ -32,14 +32,34 @@ if TYPE_CHECKING:
 
 
 class CellVar(Var):
-    """A closure cell.  `content` is None for an empty cell; `name` is set only for cells of the root frame."""
+    """A closure cell.  `content` is None for an empty cell; `name` is set only for cells of the root frame.
 
-    __slots__ = ("content", "name")
+    The content of a cell that existed before the trace is wrapped when it is first read, so that a cell which is not
+    read needs no guards: `read` returns its Var."""
 
-    def __init__(self, content: Var | None, source: Source | None = None, name: str | None = None) -> None:
+    __slots__ = ("_content", "_read", "name")
+
+    def __init__(
+        self,
+        content: Var | None,
+        source: Source | None = None,
+        name: str | None = None,
+        read: Callable[[], Var] | None = None,
+    ) -> None:
         super().__init__(source)
-        self.content = content
+        self._content, self._read = content, read
         self.name = name
+
+    @property
+    def content(self) -> Var | None:
+        if self._read is not None:
+            content = self._read()
+            self._content, self._read = content, None
+        return self._content
+
+    @content.setter
+    def content(self, value: Var | None) -> None:
+        self._content, self._read = value, None
 
     def python_type(self) -> type:
         return types.CellType

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core.source import CallSource, GlobalSource
+from ...core.source import AttrSource, CallSource, GlobalSource
 from ..codegen import Codegen
 from ..protocol import slots
 from ..protocol.base import HeldVar, Var
@@ -25,9 +25,21 @@ _MAX_HELD = 1000  # objects that `_may_hold` searches before it gives up
 
 
 class WeakVar(Var):
-    """A weak reference.  Two references are equal if their referents are."""
+    """A weak reference.  Two references are equal if their referents are. An object has one reference without a
+    callback."""
 
     __slots__ = ()
+
+    def is_shared(self, tx: Tracer) -> bool:
+        """Whether this is the reference without a callback; a guard checks it."""
+        raise NotImplementedError
+
+    def same_object(self, tx: Tracer, other: Var) -> bool | None:
+        if not isinstance(other, WeakVar) or (isinstance(self, HeldVar) and isinstance(other, HeldVar)):
+            return None
+        if not (self.is_shared(tx) and other.is_shared(tx)):
+            return None
+        return slots.identical(tx, self.referent(tx), other.referent(tx))
 
     def referent(self, tx: Tracer) -> Var:
         """The referent; breaks the graph where it may have been collected."""
@@ -62,6 +74,13 @@ class WeakRefVar(HeldVar, WeakVar):
 
     value: weakref.ReferenceType[Any]
 
+    def is_shared(self, tx: Tracer) -> bool:
+        shared = type(self.value) is weakref.ref and self.value.__callback__ is None
+        if shared and self.source is not None:
+            tx.guard(self.source, "TYPE", weakref.ref)
+            tx.guard(AttrSource(self.source, "__callback__"), "ID", None)
+        return shared
+
     def referent(self, tx: Tracer) -> Var:
         value = self.value()
         if value is not None and any(_may_hold(tx.existing(var), value) for var in tx.deleted_values):
@@ -87,6 +106,9 @@ class NewWeakVar(WeakVar):
     def __init__(self, target: Var, callback: Var | None) -> None:
         super().__init__()
         self.target, self.callback = target, callback
+
+    def is_shared(self, tx: Tracer) -> bool:
+        return self.callback is None
 
     def python_type(self) -> type:
         return weakref.ref

@@ -65,6 +65,10 @@ class Var:
         NotConstant."""
         raise NotConstant(type(self).__name__)
 
+    def same_object(self, tx: Tracer, other: Var) -> bool | None:
+        """Whether this and another Var represent one object, which CPython shares; None if that says nothing."""
+        return None
+
     def is_constant(self) -> bool:
         try:
             self.constant()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ..codegen import Codegen
 from ..registry import method_model
@@ -90,9 +90,12 @@ def fold(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
 
 
 class ConstVar(HeldVar):
-    """A value known while tracing: a number, a string, None, a dtype, an enum member ..."""
+    """A value known while tracing: a number, a string, None, a dtype, an enum member ... `varies`: it varies between
+    calls, and reading `value` specializes the capture to that of the current call."""
 
     __slots__ = ()
+
+    varies: ClassVar[bool] = False
 
     def constant(self) -> Any:
         return self.value

@@ -118,6 +118,9 @@ def identical(tx: Tracer, left: Var, right: Var) -> bool:
         return True
     if left.may_be(right) or right.may_be(left):
         tx.graph_break("data-dependent-branch", f"`is` on {left.describe()} and {right.describe()}")
+    shared = left.same_object(tx, right)
+    if shared is not None:
+        return shared
     if left.is_constant() and right.is_constant():
         a, b = left.constant(), right.constant()
         if isinstance(a, (int, float, str, bytes, complex)) and type(a) is type(b):

@@ -477,3 +477,26 @@ def test_a_cached_function_that_reads_nothing_is_captured_after_a_change():
         return x + table(4)
 
     torch.testing.assert_close(pyframe.compile(fn, backend="eager", fullgraph=True)(torch.ones(2)), torch.full((2,), 25.0))
+
+
+class Referent:
+    pass
+
+
+def test_an_object_has_one_weak_reference_without_a_callback():
+    held, other = Referent(), Referent()
+    ref = weakref.ref(held)
+    with_callback = weakref.ref(held, lambda _: None)
+    keys = {"a": weakref.ref(other)}
+
+    def f(x):
+        new = weakref.ref(held)
+        return (
+            x + 1, new is ref, new is weakref.ref(held), weakref.ref(other) is ref, weakref.ref(other) is keys["a"],
+            with_callback is new, with_callback is ref, weakref.ref(held, print) is new,
+        )  # fmt: skip
+
+    compiled = pyframe.compile(f, backend="eager")
+    assert compiled(torch.ones(2))[1:] == f(torch.ones(2))[1:] == (True, True, False, True, False, False, False)
+    ref, keys["a"] = keys["a"], ref
+    assert compiled(torch.ones(2))[1:] == f(torch.ones(2))[1:]

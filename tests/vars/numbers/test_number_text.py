@@ -1,0 +1,82 @@
+"""Texts of numbers that vary between calls are made at run time, unless the program reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import pyframe
+from pyframe.testing import CompileCounter
+
+X = torch.ones(3)
+
+PASSED_ON = {
+    "f-string": lambda x, i: (x * i, f"step {i}"),
+    "formats": lambda x, i: (x * i, f"{i:03d}|{i + 1:>5}|{i!r}|{{{i}}}"),
+    "str and repr": lambda x, i: (x * i, str(i), [repr(i)], {"a": f"{i}"}),
+    "sizes": lambda x, i: (x * i, f"{x.shape[0] * i} {i:e}"),
+    "braces": lambda x, i: (x * i, "{" + f"{i}" if i < 0 else f"}}{i}{{"),
+}
+READ = {
+    "length": lambda x, i: (x * i, len(f"{i}")),
+    "key": lambda x, i: (x * i, {f"k{i}": 1}),
+    "joined": lambda x, i: (x * i, "-".join([f"{i}", "a"])),
+    "character": lambda x, i: (x * i, f"{i:c}"),
+    "fill": lambda x, i: (x * i, format(i, "{<5")),
+    "added": lambda x, i: (x * i, f"{i}" + "a", f"{i}" == "3"),
+}
+
+
+def captures(fn: Any, numbers: Any) -> int:
+    counter = CompileCounter()
+    compiled = pyframe.compile(fn, backend=counter)
+    for i in numbers:
+        got, want = compiled(X, i), fn(X, i)
+        assert got[1:] == want[1:] and torch.equal(got[0], want[0])
+    return counter.frame_count
+
+
+@pytest.mark.parametrize("name", PASSED_ON)
+def test_passed_on(name: str) -> None:
+    assert captures(PASSED_ON[name], [65, 66, 67, 68, 70]) == 2
+
+
+@pytest.mark.parametrize("name", READ)
+def test_read(name: str) -> None:
+    assert captures(READ[name], [65, 66, 67, 66]) == 3
+
+
+def test_formats_that_raise():
+    def f(x, i):
+        try:
+            return x * i, f"{i:q}"
+        except ValueError as error:
+            return x + i, str(error)
+
+    captures(f, [2, 3, 4])
+
+
+def test_printed(capsys):
+    def f(x, i):
+        y = x * i
+        print(f"step {i}")
+        return (y + 1,)
+
+    assert captures(f, [2, 3, 4, 5]) == 3
+    assert capsys.readouterr().out.split("\n")[:-1] == [f"step {i}" for i in (2, 3, 4, 5) for _ in range(2)]
+
+
+def test_integer_functions():
+    assert captures(lambda x, i: (x * i, divmod(i, 3), ~i, divmod(-i, 4)), [5, 6, 7, 8]) == 2
+
+
+def test_dividing_by_zero():
+    def f(x, i):
+        try:
+            return x * i, divmod(7, i - 3)
+        except ZeroDivisionError as error:
+            return x, str(error)
+
+    captures(f, [2, 5, 3, 4])
