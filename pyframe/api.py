@@ -15,6 +15,9 @@ from inductor.compile_report import keeping_artifacts
 
 from . import _C, metrics
 from .backends import Backend, find_backend, split_settings, takes_fake_tensors
+from .backward import engine
+from .backward.program import Settings
+from .backward.scope import CompiledAutograd
 from .callables import caller_of, compile_class, original, python_function, suspends
 from .driver import FrameCompiler
 from .errors import UserError
@@ -69,7 +72,57 @@ def compile(
         return model
     made = FrameCompiler(chosen, checked, backend if isinstance(backend, str) else repr(backend))
     compiler = made if isolate_recompiles else shared_compiler(_unwrapped(model), made)
-    return _compile_with(model, compiler, settings)
+    compiled = _compile_with(model, compiler, settings)
+    return _with_backwards(compiled, settings) if checked.compiled_autograd else compiled
+
+
+def _with_backwards(compiled: Any, settings: dict[str, Any]) -> Any:
+    """`compiled`, whose calls also capture the backward passes that they start."""
+    if not isinstance(compiled, _C.CompiledFunction):
+        raise UserError("the option compiled_autograd is for functions; for modules and classes, use "
+                        "pyframe.compiled_autograd() around the call of backward()")  # fmt: skip
+    options = {name: value for name, value in settings["options"].items() if name != "compiled_autograd"}
+    shared = {name: settings[name] for name in ("dynamic", "backend", "mode")}
+    return compiled_autograd(**shared, options=options)(compiled)
+
+
+def compiled_autograd(
+    enabled: bool = True,
+    *,
+    dynamic: bool | None = None,
+    backend: str | Callable[..., Any] = "inductor",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> CompiledAutograd:
+    """A context manager and decorator: backward passes that this thread starts inside are captured and compiled.
+
+        with pyframe.compiled_autograd():
+            loss.backward()
+
+    For programs whose forward runs eagerly, as a whole or in parts. Derivatives of operators, hooks, backwards of
+    `torch.autograd.Function`s and the accumulation into `.grad` become one function, which is compiled as by `compile`
+    with these settings; hooks that cannot be traced break its graph. It serves all backward passes with the same
+    structure; sizes that vary are symbols. The backward of a graph that is compiled already is called as it is.
+
+    enabled: if False, backward passes inside run eagerly. Passes with `create_graph=True`, under anomaly detection, a
+    dispatch mode or a transform run eagerly, and so does, after one warning, a pass that torch cannot describe. Raises
+    `errors.UserError` for invalid arguments.
+    """
+    if not isinstance(enabled, bool):
+        raise UserError(f"enabled must be True or False, not {enabled!r}")
+    settings: dict[str, Any] = {"dynamic": dynamic, "backend": backend, "mode": mode, "options": options}
+    _checked(backend, False, dynamic, mode, options)
+    return CompiledAutograd(_backward_settings(settings) if enabled else None)
+
+
+def _backward_settings(settings: dict[str, Any]) -> Settings:
+    return Settings(functools.partial(compile, isolate_recompiles=True, **settings))
+
+
+def capture_all_backwards(wanted: bool) -> None:
+    """Called when `config.compiled_autograd` is set."""
+    if wanted != engine.is_on_for_process():
+        engine.set_of_process(_backward_settings({}) if wanted else None)
 
 
 def _check_types(name: Any, recompile_limit: Any, isolate_recompiles: Any) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import os
 import sys
 import types
@@ -86,6 +87,10 @@ SETTINGS: dict[str, Setting] = {
         "line with the phase, a count and an estimate, if stderr is a terminal and tqdm is installed. The environment "
         "variable PYFRAME_PROGRESS=0 sets it to False.",
     ),
+    "compiled_autograd": Setting(
+        False, bool, "Backward passes are captured and compiled in all threads, as in a `with "
+        "pyframe.compiled_autograd():` around the program.",
+    ),
     "verbose": Setting(
         False, bool, "Print a line to stderr for each capture and each graph break: the function and how long it took, "
         "and what broke the graph.",
@@ -104,6 +109,7 @@ if TYPE_CHECKING:  # for type checkers: `_Config` provides these
     reorderable_logging_functions: set[Any]
     ignore_logging_functions: set[Any]
     progress: bool
+    compiled_autograd: bool
     verbose: bool
 _values: dict[str, Any] = {name: copy.copy(setting.default) for name, setting in SETTINGS.items()}
 
@@ -118,6 +124,8 @@ def _set(values: Mapping[str, Any]) -> None:
     _values.update(values)
     _C.set_stands_aside(not _values["compile_when_traced"])
     show_progress(_values["progress"])
+    if values.get("compiled_autograd") or f"{__package__}.api" in sys.modules:  # imports torch
+        importlib.import_module(f"{__package__}.api").capture_all_backwards(_values["compiled_autograd"])
 
 
 def describe() -> str:

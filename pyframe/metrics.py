@@ -37,6 +37,8 @@ class Counters(dict[str, Any]):
             cudagraphs_recorded=0,
             cudagraphs_refused=0,
             templates=0,
+            backward_programs=0,
+            backward_fallbacks=0,
         )
 
 

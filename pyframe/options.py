@@ -33,6 +33,7 @@ class Options:
         with ATen.
     bucket_collectives: with backend "inductor": join collectives of a graph that follow one another.
     cache: with backend "inductor": keep compiled graphs on disk.
+    compiled_autograd: backward passes that a call starts are captured, too, as in `pyframe.compiled_autograd()`.
     steps: instructions that one trace may execute while its graph does not grow; None: config.instruction_limit.
     """
 
@@ -48,6 +49,7 @@ class Options:
     background: bool = False
     bucket_collectives: bool = False
     cache: bool = True
+    compiled_autograd: bool = False
 
     @property
     def recompile_limit(self) -> int:
@@ -74,6 +76,7 @@ _USER_OPTIONS: dict[str, tuple[tuple[type, ...], str]] = {
     "recompile_limit": ((int,), "limit"), "strict": ((bool,), "strict"), "verify": ((str, float, int), "verify"),
     "cudagraphs": ((bool,), "cudagraphs"), "max_autotune": ((bool,), "max_autotune"), "cache": ((bool,), "cache"),
     "bucket_collectives": ((bool,), "bucket_collectives"), "background": ((bool,), "background"),
+    "compiled_autograd": ((bool,), "compiled_autograd"),
 }  # fmt: skip
 
 

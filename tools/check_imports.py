@@ -21,8 +21,8 @@ LAYERS: dict[str, list[str]] = {
     "pyframe": [
         "version", "_C", "bytecode", "core", "errors", "exc", "config", "metrics", "torch_resets", "callables",
         "module", "report", "stance", "options", "vars", "requirements", "dynamic", "emit", "interp", "backends",
-        "example_inputs", "entries", "recompile", "driver", "shared_captures", "cache_artifacts", "api", "testing",
-        "cli", "__init__", "__main__",
+        "example_inputs", "entries", "recompile", "driver", "shared_captures", "cache_artifacts", "backward", "api",
+        "testing", "cli", "__init__", "__main__",
     ],
     "pyframe.vars": [
         "__init__", "codegen", "traced_graph", "tracer", "registry", "polyfills", "protocol", "containers", "objects",

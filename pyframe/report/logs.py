@@ -12,7 +12,7 @@ from inductor.log import stages
 
 from ..errors import UserError
 
-STAGES = ("graph", "guards", "bytecode", "breaks", "recompiles", *stages.STAGES)
+STAGES = ("graph", "guards", "bytecode", "breaks", "recompiles", "backward", *stages.STAGES)
 
 
 def set_logs(*names: str) -> None:
