@@ -109,6 +109,11 @@ def _is_function(node: fx.Node) -> bool:
     return isinstance(source, fx.Node) and getattr(source.target, "gives_function", False) and value_of(node) is None
 
 
+def _may_wait(node: fx.Node) -> bool:
+    """Whether a node that must run in order may run after those that follow, up to the next that must."""
+    return getattr(node.target, "may_wait", False) and not node.users
+
+
 def _is_special(node: fx.Node) -> bool:
     """Whether a node's value is not a strided tensor: sparse, nested, quantized, or in oneDNN's own layout."""
     value = value_of(node)
@@ -276,6 +281,7 @@ class _Cutter:
         self.graph = fx.Graph()
         self.outside: dict[fx.Node, fx.Node] = {}
         self.open: dict[fx.Node, None] = {}
+        self.waiting: list[fx.Node] = []
         self.pieces = 0
         self.dual_levels = 0  # levels of forward-mode AD that the nodes so far have entered and not left
         self.differentiated = _differentiated(gm, ends)
@@ -291,6 +297,8 @@ class _Cutter:
             elif node.op == "output":
                 self._close()
                 self._copy(node)
+            elif _may_wait(node) and not self.dual_levels:
+                self.waiting.append(node)
             elif self._runs_outside(node) or self.dual_levels:
                 self.dual_levels += (node.target is ENTER_DUAL) - (node.target is EXIT_DUAL)
                 any_time = self._is_number(node) and not _in_order(node)
@@ -324,10 +332,15 @@ class _Cutter:
         return value_of(node) is None and bool(inputs) and all(isinstance(value_of(arg), _NUMBERS) for arg in inputs)
 
     def _close(self) -> None:
-        """Make a subgraph of the open nodes and call it in the outer graph."""
+        """Make a subgraph of the open nodes and call it in the outer graph, then the functions that have waited."""
         body, self.open = list(self.open), {}
-        if not body:
-            return
+        if body:
+            self._make_subgraph(body)
+        waiting, self.waiting = self.waiting, []
+        for node in waiting:
+            self._copy(node)
+
+    def _make_subgraph(self, body: Sequence[fx.Node]) -> None:
         inside = set(body)
         graph = fx.Graph()
         env: dict[fx.Node, fx.Node] = {}

@@ -13,7 +13,8 @@ from .version import __version__ as __version__
 _PUBLIC = {
     "compile": "api", "explain": "api", "disable": "api", "graph_break": "api", "reset": "api", "is_compiling": "api",
     "allow_in_graph": "api", "disallow_in_graph": "api", "assume_constant_result": "api", "substitute_in_graph": "api",
-    "compiled_autograd": "api", "mark_dynamic": "dynamic", "maybe_mark_dynamic": "dynamic", "mark_static": "dynamic", "mark_unbacked": "dynamic",
+    "compiled_autograd": "api",
+    "mark_dynamic": "dynamic", "maybe_mark_dynamic": "dynamic", "mark_static": "dynamic", "mark_unbacked": "dynamic",
     "set_stance": "stance", "error_on_graph_break": "vars.torch_objects.error_on_graph_break",
     "register_backend": "backends", "list_backends": "backends", "counters": "metrics", "set_logs": "report.logs",
     "wait_for_kernels": "backends", "save_cache_artifacts": "cache_artifacts",

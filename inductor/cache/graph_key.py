@@ -129,6 +129,9 @@ def _target(node: fx.Node) -> str:
         if not is_own_operator(target):
             raise _NoKey
         return f"operator {target}"
+    derivative = getattr(target, "engine_function", None)  # it belongs to this torch, as `process_key` does
+    if isinstance(derivative, str):
+        return f"derivative {derivative}"
     module = getattr(target, "__module__", None) or getattr(getattr(target, "__self__", None), "__name__", None)
     name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
     if callable(target) and name is not None and "<" in name and _named_by_module(target):

@@ -34,7 +34,9 @@ class AutogradGraph:
 
     def _described(self) -> list[Node]:
         """The nodes in the order in which the engine describes them, after the root of the graph."""
-        missing, found, stack = self._dependencies(), [], []
+        missing = self._dependencies()
+        found: list[Node] = []
+        stack: list[Node] = []
         for node in self.roots:
             _arrive(node, missing, stack.append)
         while stack:

@@ -27,7 +27,7 @@ from .errors import Uncapturable
 from .program import BackwardCall, Program, Settings, current, will_engine_execute_node
 from .recorder import Recorder
 
-_eagerly: Callable[..., Any] = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+_eagerly: Callable[..., Any] = torch.autograd._engine_run_backward
 _engine_runs = torch._C._will_engine_execute_node
 _is_batched = torch._C._functorch.is_legacy_batchedtensor
 _describing = threading.RLock()
@@ -72,20 +72,20 @@ def _install(change: int) -> None:
     global _users
     with _installing:
         _users += change
-        torch.autograd._engine_run_backward = run_backward if _users else _eagerly  # type: ignore[attr-defined]
+        torch.autograd._engine_run_backward = run_backward if _users else _eagerly
         torch._C._will_engine_execute_node = will_engine_execute_node if _users else _engine_runs
 
 
-def run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
     """In the place of `torch.autograd._engine_run_backward`, which gets the gradients of the outputs, whether to retain
     and to create a graph, and the inputs."""
     settings = _active.settings[-1] if _active.settings else _of_process
     gradients, retain_graph, create_graph, inputs = args[:4]
     if settings is not None and not create_graph and current.call is None and _is_plain(gradients):
-        return _captured(settings, AutogradGraph(outputs, inputs), retain_graph, outputs, *args, **kwargs)
+        return _captured(settings, AutogradGraph(t_outputs, inputs), retain_graph, t_outputs, *args, **kwargs)
     with _describing:  # wait until no recorder is installed
         pass
-    return _eagerly(outputs, *args, **kwargs)
+    return _eagerly(t_outputs, *args, **kwargs)
 
 
 def _is_plain(gradients: Sequence[Any]) -> bool:
@@ -109,7 +109,8 @@ class _Description:
         is on."""
         _describing.acquire()
         try:
-            before = torch_engine.set_autograd_compiler(functools.partial(Recorder, graph.order, _recorded), True)
+            recorder: Any = functools.partial(Recorder, graph.order, _recorded)
+            before = torch_engine.set_autograd_compiler(recorder, True)
         except RuntimeError:
             _describing.release()
             return False

@@ -61,7 +61,7 @@ def _lies_as(gradient: torch.Tensor, variable: torch.Tensor) -> bool:
     return True
 
 
-def accumulated(hook: Callable[[torch.Tensor], None], variable: torch.Tensor) -> None:
+def accumulated(hook: Callable[[torch.Tensor], Any], variable: torch.Tensor) -> None:
     """Run a hook of `register_post_accumulate_grad_hook`; as in eager, also after an undefined gradient."""
     if hook(variable) is not None:
         raise RuntimeError("Tensor post accumulate grad hooks should return None.")

@@ -3,6 +3,7 @@ pass, and each remembers the Python expression of its value."""
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ class Number:
     compared, or asked for its value, raises `Uncapturable`: the next pass would be described in another way.
     """
 
-    def __init__(self, text: str, hint: int | float) -> None:
+    def __init__(self, text: builtins.str, hint: int | float) -> None:
         self.text, self.hint = text, hint
 
     def is_int(self) -> bool:
@@ -56,7 +57,7 @@ class Number:
     def clone(self) -> Number:
         return self
 
-    def str(self) -> str:
+    def str(self) -> builtins.str:
         return self.text
 
     def wrap_int(self, value: int) -> Number:
@@ -65,7 +66,7 @@ class Number:
     def wrap_float(self, value: float) -> Number:
         return Number(repr(value), value)
 
-    def guard_int(self, file: str, line: int) -> int:
+    def guard_int(self, file: builtins.str, line: int) -> int:
         return self._decided()
 
     expect_size = guard_int
@@ -79,7 +80,7 @@ class Number:
     def mul(self, other: Number) -> Number:
         return self._combined("*", other, self.hint * other.hint)
 
-    def _combined(self, sign: str, other: Number, hint: int | float) -> Number:
+    def _combined(self, sign: builtins.str, other: Number, hint: int | float) -> Number:
         return Number(f"({self.text} {sign} {other.text})", hint)
 
     def _decided(self, *_: Any) -> Any:

@@ -16,3 +16,10 @@ def in_order(fn: F) -> F:
     """Mark `fn` as a function before which backends split the graph."""
     fn.in_order = True  # type: ignore[attr-defined]
     return fn
+
+
+def may_wait(fn: F) -> F:
+    """Mark `fn`, which `in_order` has marked, as a function whose effect nothing else in the graph can see. Only other
+    such functions have to keep their order with it, so that a backend may call it at the end of the graph."""
+    fn.may_wait = True  # type: ignore[attr-defined]
+    return fn

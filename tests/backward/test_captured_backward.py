@@ -73,12 +73,11 @@ def gradients(model: nn.Module) -> list[Any]:
 def test_gradients_accumulate(backend: str) -> None:
     def scenario(log: Log) -> list[Any]:
         model = network()
-        for k in range(3):
+        held: list[Any] = []
+        for _ in range(3):
             model(torch.randn(5, 3)).square().sum().backward()
-            held = gradients(model)
-            if k:
-                log.append([x is y for x, y in zip(held, before)])
-            before = held
+            before, held = held, gradients(model)
+            log.append([x is y for x, y in zip(held, before)])
         return gradients(model)
 
     # the first pass finds no gradients, so it is another program than the second

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ...core.in_order import in_order
+from ...core.in_order import in_order, may_wait
 from ...core.source import AttrSource
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
@@ -28,6 +28,7 @@ def detach(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach_()
 
 
+@may_wait  # what reads `.grad` later gets the value from the capture
 @in_order
 def set_grad(tensor: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     tensor.grad = grad
