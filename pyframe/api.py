@@ -195,7 +195,10 @@ def compile_again(model: Any, settings: dict[str, Any]) -> Any:
 
 
 def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanation]:
-    """`explain(fn)(*args)` runs `fn` once under a fresh capture and returns a report; settings as for `compile`."""
+    """`explain(fn)(*args)` runs `fn` once under a fresh capture and returns a report; settings as for `compile`.
+
+    Where compiled autograd is on, the report includes the backward passes that `fn` starts.
+    """
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         backend = settings.get("backend", "inductor")
@@ -203,7 +206,8 @@ def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanatio
         checked, chosen = _checked(backend, settings.get("fullgraph", False), *given)
         compiler = FrameCompiler(chosen, checked, str(backend))
         compiler.captures = []
-        with keeping_artifacts():
+        reported = Settings(lambda program: _compile_with(program, compiler, {"backend": backend}))
+        with keeping_artifacts(), CompiledAutograd(reported if checked.compiled_autograd or engine.is_on() else None):
             result = _compile_with(fn, compiler, {"backend": backend})(*args, **kwargs)
         return Explanation(compiler.captures, result)
 

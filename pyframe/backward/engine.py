@@ -3,15 +3,15 @@
 While compiled autograd is on anywhere in the process, the function through which `Tensor.backward`,
 `torch.autograd.backward` and `torch.autograd.grad` call the engine is replaced by `run_backward`. For a pass that can
 be captured it makes a `Recorder` the engine's compiler object until the engine has described the pass. If that fails
-nothing has run yet, so the pass runs eagerly. The compiler object belongs to the whole process, so one thread at a time
-has its pass described, and backward passes of other threads wait for that.
+nothing has run yet, so the pass runs eagerly. The compiler object belongs to the whole process, so passes of several
+threads take turns: one is captured, and those that begin meanwhile run eagerly.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -30,7 +30,6 @@ from .recorder import Recorder
 _eagerly: Callable[..., Any] = torch.autograd._engine_run_backward
 _engine_runs = torch._C._will_engine_execute_node
 _is_batched = torch._C._functorch.is_legacy_batchedtensor
-_describing = threading.RLock()
 _installing = threading.Lock()
 _users = 0
 
@@ -55,9 +54,18 @@ def leave() -> None:
     _install(-1)
 
 
+def is_on() -> bool:
+    """Whether backward passes of this thread are captured now."""
+    return _current_settings() is not None
+
+
 def is_on_for_process() -> bool:
     """Whether `set_of_process` has been called with settings."""
     return _of_process is not None
+
+
+def _current_settings() -> Settings | None:
+    return _active.settings[-1] if _active.settings else _of_process
 
 
 def set_of_process(settings: Settings | None) -> None:
@@ -79,13 +87,11 @@ def _install(change: int) -> None:
 def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
     """In the place of `torch.autograd._engine_run_backward`, which gets the gradients of the outputs, whether to retain
     and to create a graph, and the inputs."""
-    settings = _active.settings[-1] if _active.settings else _of_process
+    settings = _current_settings()
     gradients, retain_graph, create_graph, inputs = args[:4]
     if settings is not None and not create_graph and current.call is None and _is_plain(gradients):
         return _captured(settings, AutogradGraph(t_outputs, inputs), retain_graph, t_outputs, *args, **kwargs)
-    with _describing:  # wait until no recorder is installed
-        pass
-    return _eagerly(t_outputs, *args, **kwargs)
+    return _run_eagerly(t_outputs, *args, **kwargs)
 
 
 def _is_plain(gradients: Sequence[Any]) -> bool:
@@ -98,34 +104,75 @@ def _is_plain(gradients: Sequence[Any]) -> bool:
     )  # fmt: skip
 
 
+class _Turns:
+    """The backward passes of all threads: the engine describes one pass at a time, and only while no thread is in an
+    eager one. Eager passes wait while one is described."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.eager = 0
+        self.described = self.captured = False
+
+    def begin(self) -> bool:
+        """Whether a captured pass may begin now. It is then being described."""
+        with self.changed:
+            if self.eager or self.captured:
+                return False
+            self.captured = self.described = True
+            return True
+
+    def end_description(self) -> None:
+        with self.changed:
+            self.described = False
+            self.changed.notify_all()
+
+    def end(self) -> None:
+        with self.changed:
+            self.captured = self.described = False
+            self.changed.notify_all()
+
+    @contextlib.contextmanager
+    def eager_pass(self) -> Iterator[None]:
+        with self.changed:
+            self.changed.wait_for(lambda: not self.described)
+            self.eager += 1
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.eager -= 1
+
+
+_turns = _Turns()
+
+
 class _Description:
     """The time in which the engine describes one backward pass to a recorder."""
 
-    def __init__(self) -> None:
+    def __init__(self, graph: AutogradGraph) -> None:
+        self.graph = graph
         self.before: tuple[Any, bool] | None = None
+        self.begun = False
 
-    def start(self, graph: AutogradGraph) -> bool:
-        """False if the pass cannot be described: another thread is in a backward pass, or torch's own compiled autograd
-        is on."""
-        _describing.acquire()
-        try:
-            recorder: Any = functools.partial(Recorder, graph.order, _recorded)
-            before = torch_engine.set_autograd_compiler(recorder, True)
-        except RuntimeError:
-            _describing.release()
-            return False
-        self.before = before
-        if before[0] is not None:
-            self.stop()
-            return False
-        return True
+    def recorder(self) -> Any:
+        """Called by the engine if it has no program for a pass with this structure."""
+        self.begun = True
+        return Recorder(self.graph.order, _recorded)
+
+    def start(self) -> bool:
+        """False if torch's own compiled autograd is on."""
+        self.before = torch_engine.set_autograd_compiler(self.recorder, True)
+        if self.before[0] is None:
+            return True
+        self.stop()
+        return False
 
     def stop(self) -> None:
         """Take the recorder away again, if that has not been done."""
         if self.before is not None:
             before, self.before = self.before, None
             torch_engine.set_autograd_compiler(*before)
-            _describing.release()
+            _turns.end_description()
 
 
 def _recorded(program: Program) -> None:
@@ -133,22 +180,34 @@ def _recorded(program: Program) -> None:
     show("backward", lambda: program.source)
 
 
+def _run_eagerly(*args: Any, **kwargs: Any) -> Any:
+    with _turns.eager_pass():
+        return _eagerly(*args, **kwargs)
+
+
 def _captured(settings: Settings, graph: AutogradGraph, retain_graph: bool, *args: Any, **kwargs: Any) -> Any:
-    """Call the engine with a recorder as its compiler, and again without one if it cannot describe the pass."""
-    description = _Description()
-    if not description.start(graph):
-        return _eagerly(*args, **kwargs)
+    """Call the engine with a recorder as its compiler, and again without one if it cannot describe the pass.
+
+    An error of torch's while it describes a node is raised, because the node is no longer intact.
+    """
+    if not _turns.begin():
+        return _run_eagerly(*args, **kwargs)
+    description = _Description(graph)
     current.call = call = BackwardCall(settings, graph, retain_graph, description.stop)
+    reason = None
     try:
-        return _eagerly(*args, **kwargs)
+        if description.start():
+            return _eagerly(*args, **kwargs)
     except (Uncapturable, RuntimeError) as error:
-        if call.started:
+        if call.started or description.begun and not isinstance(error, Uncapturable):
             raise
         reason = str(error).partition("\n")[0]
     finally:
         current.call = None
         description.stop()
-    result = _eagerly(*args, **kwargs)  # raises the error if it is one of the program
-    counters["backward_fallbacks"] += 1
-    warn_once("compiled_autograd", f"a backward pass was not captured and ran eagerly: {reason}")
+        _turns.end()
+    result = _run_eagerly(*args, **kwargs)  # raises the error if it is one of the program
+    if reason is not None:
+        counters["backward_fallbacks"] += 1
+        warn_once("compiled_autograd", f"a backward pass was not captured and ran eagerly: {reason}")
     return result

@@ -12,7 +12,6 @@ from typing import Any
 
 from .. import _C
 from ..vars.torch_objects.torch_functions import IN_GRAPH
-from .errors import Uncapturable
 
 _functions: dict[str, Callable[..., Any]] = {}
 
@@ -39,12 +38,12 @@ def bind(name: str, function: Callable[..., Any], is_custom: bool, is_traceable:
     return name
 
 
-def operation(name: str) -> Callable[..., Any]:
-    """The function with this name; Uncapturable if the engine handed it over before this module was loaded."""
+def operation(name: str) -> Callable[..., Any] | None:
+    """The function with this name; None if the engine has handed it over to something else in this process."""
     if name not in _functions:
         known = getattr(_of_torch(), name, None)
         if known is None or not hasattr(known, "fn"):
-            raise Uncapturable(f"torch has no derivative of {name} for a second compiler in this process")
+            return None
         bind(name, known.fn, False, True)
     return _functions[name]
 

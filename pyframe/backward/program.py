@@ -115,7 +115,7 @@ def run_program(
     with torch.enable_grad(), torch._C.DisableTorchFunction():
         start = _Task.apply(torch.empty((), device="cpu", requires_grad=True), work)
         seed = torch.empty((), device="cpu")
-        torch.autograd.Variable._execution_engine.run_backward(
-            (start,), (seed,), call.retain_graph, False, (), allow_unreachable=True, accumulate_grad=True
-        )
+    torch.autograd.Variable._execution_engine.run_backward(
+        (start,), (seed,), call.retain_graph, False, (), allow_unreachable=True, accumulate_grad=True
+    )
     return results.pop()

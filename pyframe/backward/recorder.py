@@ -3,10 +3,14 @@
 `Recorder` is the compiler object of torch's autograd engine (`torch._C._dynamo.compiled_autograd`): the engine calls
 its methods, which have the names that torch gives them, from C++. Tensors of the pass are represented by empty tensors;
 nothing is computed. The methods of torch 2.11 to 2.15 differ in the arguments of `accumulate_grad` only.
+
+While a node is described, the engine has put the representatives in the place of the node's saved tensors, and does not
+take them out again after an exception. So a reason why the pass cannot be captured is kept until the next node begins.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -33,11 +37,11 @@ class _Creations(TorchDispatchMode):
         super().__init__()
         self.recorder = recorder
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> torch.Tensor:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = [*args, *(kwargs or {}).values()]
-        returned = [type(each.type) for each in func._schema.returns]
-        if any(isinstance(x, torch.Tensor | list) and not _is_size(x) for x in given) or returned != [torch.TensorType]:
-            raise Uncapturable(f"the engine computes with tensors ({func}) while it describes the backward pass")
+        if any(isinstance(x, torch.Tensor | list) and not _is_size(x) for x in given) or len(func._schema.returns) != 1:
+            self.recorder.refuse(f"the engine computes with tensors ({func}) while it describes the pass")
+            return func(*args, **(kwargs or {}))
         return self.recorder.created(func, args, kwargs or {})
 
 
@@ -81,6 +85,16 @@ class Recorder:
         self.kept: list[torch.Tensor] = []  # so that no id is used twice
         self.numbers = itertools.count()
         self.creations: _Creations | None = None
+        self.reason: str | None = None
+
+    def refuse(self, reason: str) -> None:
+        """Do not capture this pass."""
+        self.reason = self.reason or reason
+
+    def check(self) -> None:
+        """Uncapturable if the pass is not to be captured. To be called between two nodes only."""
+        if self.reason is not None:
+            raise Uncapturable(self.reason)
 
     # ---- the source
 
@@ -96,8 +110,8 @@ class Recorder:
         """The expression of a value that the engine passes."""
         if isinstance(value, torch.Tensor):
             if id(value) not in self.texts:
-                raise Uncapturable("the backward pass uses a tensor that the engine creates while it is described")
-            return self.texts[id(value)]
+                self.refuse("the backward pass uses a tensor that the engine creates while it is described")
+            return self.texts.get(id(value), "None")
         if isinstance(value, torch.SymInt | torch.SymFloat):
             found: str = value.node.text
             return found
@@ -123,6 +137,14 @@ class Recorder:
         self.nodes[-1].steps.append(Step(f"{name} = {self.called(function, args)}", by_user))
         return name
 
+    def derivative(self, name: str, args: Sequence[str]) -> str:
+        """Add a call of a function of the engine; returns the name of its result."""
+        function = operation(name)
+        if function is None:
+            self.refuse(f"torch hands out {name} only once in a process, and something else has got it")
+            return "None"
+        return self.assign(function, *args)
+
     def called(self, function: Callable[..., Any], args: Sequence[str]) -> str:
         self.namespace[function.__name__] = function
         return f"{function.__name__}({', '.join(args)})"
@@ -146,14 +168,16 @@ class Recorder:
         self.creations = _Creations(self)
         self.creations.__enter__()
         tensors = self.items("inputs", len(inputs))
-        ints = [symbol(f"sizes[{k}]", value) for k, value in enumerate(sizes)]
-        return "", tensors, ints, [symbol(f"scalars[{k}]", value) for k, value in enumerate(scalars)]
+        asked = functools.partial(self.refuse, "the structure of the backward pass depends on a size")
+        ints = [symbol(f"sizes[{k}]", value, asked) for k, value in enumerate(sizes)]
+        return "", tensors, ints, [symbol(f"scalars[{k}]", value, asked) for k, value in enumerate(scalars)]
 
     def log_compile_reasons(self, reasons: Sequence[str]) -> None:
         """Called only if torch's own logging is on."""
 
     def set_node_origin(self, name: str, position: int, context: Any) -> None:
         """The calls that follow belong to the node with this name; `context`: the `ctx` of an autograd function."""
+        self.check()
         self.nodes.append(NodeSteps(name))
 
     def bind_function(self, name: str, function: Callable[..., Any], is_custom: bool, is_traceable: bool) -> str:
@@ -163,7 +187,7 @@ class Recorder:
         self, name: str, gradients: Sequence[Any], args: Sequence[Any], described: Sequence[Any]
     ) -> list[torch.Tensor]:
         """A derivative; `described`: the metadata of each result, None where it is undefined."""
-        found = self.assign(operation(name), self.text(list(gradients)), *map(self.text, args))
+        found = self.derivative(name, [self.text(list(gradients)), *map(self.text, args)])
         return self.items(found, len(described))
 
     def validate_outputs(
@@ -172,7 +196,7 @@ class Recorder:
         """Gradients are summed over broadcast dimensions and converted to the dtype of what they belong to."""
         if all(x is None for x in outputs):
             return outputs
-        found = self.assign(operation(name), self.text(list(outputs)), *map(self.text, args))
+        found = self.derivative(name, [self.text(list(outputs)), *map(self.text, args)])
         return [None if x is None else made for x, made in zip(outputs, self.items(found, len(outputs)))]
 
     def accumulate(self, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -224,7 +248,7 @@ class Recorder:
     ) -> tuple[Any, ...]:
         """The backward of a `torch.autograd.Function`, whose `ctx` is hook `place`."""
         if state is not None or opaque or hasattr(context._forward_cls, "_aot_id"):
-            raise Uncapturable("the backward pass contains a function that was compiled by torch.compile")
+            self.refuse("the backward pass contains a function that was compiled by torch.compile")
         real = f"hooks[{place}]"
         wanted = [each is not None for each in described]
         args = real, self.text(list(saved)), self.text(list(gradients)), self.text(wanted)
@@ -244,6 +268,7 @@ class Recorder:
     def end_capture(self, outputs: Sequence[Any]) -> tuple[Callable[..., Any], Program]:
         """Returns what the engine calls in this backward pass and in all later ones with the same autograd graph."""
         self.close()
+        self.check()
         returned = Step(f"return {self.text(list(outputs))}", by_user=True)
         body = "".join(f"    {line}\n" for line in self.in_order(returned))
         program = Program(f"def backward({', '.join(ARGUMENTS)}):\n{body}", self.namespace)

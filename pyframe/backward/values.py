@@ -4,22 +4,47 @@ pass, and each remembers the Python expression of its value."""
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
-from .errors import Uncapturable
+
+class Truth:
+    """The result of a comparison: what a `torch.SymBool` refers to."""
+
+    def __init__(self, value: bool) -> None:
+        self.value = value
+
+    def is_bool(self) -> bool:
+        return True
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return False
+
+    def has_hint(self) -> bool:
+        return True
+
+    def maybe_as_bool(self) -> bool | None:
+        return None
+
+    def guard_bool(self, file: builtins.str, line: int) -> bool:
+        return self.value
+
+    expect_true = guard_size_oblivious = guard_or_false = guard_or_true = guard_bool
 
 
 class Number:
     """What a `torch.SymInt` or `torch.SymFloat` refers to as its node: an expression in the program's source.
 
-    `hint` is the value in the backward pass that is being recorded. torch calls the methods from C++. A number that is
-    compared, or asked for its value, raises `Uncapturable`: the next pass would be described in another way.
+    `hint` is the value in the backward pass that is being recorded. torch calls the methods from C++. `asked` is called
+    if it compares the number or asks for its value, because it may describe the next pass in another way.
     """
 
-    def __init__(self, text: builtins.str, hint: int | float) -> None:
-        self.text, self.hint = text, hint
+    def __init__(self, text: builtins.str, hint: int | float, asked: Callable[[], None]) -> None:
+        self.text, self.hint, self.asked = text, hint, asked
 
     def is_int(self) -> bool:
         return isinstance(self.hint, int)
@@ -61,13 +86,15 @@ class Number:
         return self.text
 
     def wrap_int(self, value: int) -> Number:
-        return Number(repr(value), value)
+        return Number(repr(value), value, self.asked)
 
     def wrap_float(self, value: float) -> Number:
-        return Number(repr(value), value)
+        return Number(repr(value), value, self.asked)
 
     def guard_int(self, file: builtins.str, line: int) -> int:
-        return self._decided()
+        self.asked()
+        assert isinstance(self.hint, int)
+        return self.hint
 
     expect_size = guard_int
 
@@ -81,14 +108,32 @@ class Number:
         return self._combined("*", other, self.hint * other.hint)
 
     def _combined(self, sign: builtins.str, other: Number, hint: int | float) -> Number:
-        return Number(f"({self.text} {sign} {other.text})", hint)
+        return Number(f"({self.text} {sign} {other.text})", hint, self.asked)
 
-    def _decided(self, *_: Any) -> Any:
-        raise Uncapturable("the structure of the backward pass depends on a size")
+    def eq(self, other: Number) -> Truth:
+        return self._compared(self.hint == other.hint)
 
-    eq = ne = lt = le = gt = ge = _decided
+    def ne(self, other: Number) -> Truth:
+        return self._compared(self.hint != other.hint)
+
+    def lt(self, other: Number) -> Truth:
+        return self._compared(self.hint < other.hint)
+
+    def le(self, other: Number) -> Truth:
+        return self._compared(self.hint <= other.hint)
+
+    def gt(self, other: Number) -> Truth:
+        return self._compared(self.hint > other.hint)
+
+    def ge(self, other: Number) -> Truth:
+        return self._compared(self.hint >= other.hint)
+
+    def _compared(self, value: bool) -> Truth:
+        self.asked()
+        return Truth(value)
 
 
-def symbol(text: str, value: int | float) -> torch.SymInt | torch.SymFloat:
-    """A placeholder for the number that the expression `text` has in the program."""
-    return torch.SymInt(Number(text, value)) if isinstance(value, int) else torch.SymFloat(Number(text, value))
+def symbol(text: builtins.str, value: int | float, asked: Callable[[], None]) -> torch.SymInt | torch.SymFloat:
+    """A placeholder for the number that the expression `text` has in the program; see `Number` for `asked`."""
+    number = Number(text, value, asked)
+    return torch.SymInt(number) if isinstance(value, int) else torch.SymFloat(number)
