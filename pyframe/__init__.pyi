@@ -6,6 +6,7 @@ from . import testing as testing
 from .api import allow_in_graph as allow_in_graph
 from .api import assume_constant_result as assume_constant_result
 from .api import compile as compile
+from .api import compiled_autograd as compiled_autograd
 from .api import disable as disable
 from .api import disallow_in_graph as disallow_in_graph
 from .api import explain as explain
