@@ -90,7 +90,8 @@ class GraphBuilder:
         self.known = KnownTensors(tx, self.inputs, self.modes, self.history)
         self.values = GraphValues(tx, self.stack, self.inputs, self.numbers)
         self.errors_are_seen = False  # whether the program handles an operator's exception, see `emit.eager_retry`
-        self._chosen: set[int] = set()  # the memory of results that are one of several tensors, see `chosen`
+        self._chosen: set[int] = set()  # the memory of results that are one of several tensors, see `note_choice`
+        self._candidates: set[int] = set()  # the memory of these tensors
         self.required: Var | None = None  # a 0-d bool tensor, False if the results of the graph are not valid
 
     @property
@@ -277,9 +278,7 @@ class GraphBuilder:
             node.meta[COUNTED_WRITES] = any(fake._version != version for fake, version in versions)
         if changes(node):
             _forget_constants(target, (*args, *kwargs.values()))
-            if self._chosen and any(memory_of(each.fake) in self._chosen for each in tensors):
-                self.graph.erase_node(node)
-                tx.graph_break("data-dependent-branch", f"{label} may write to one of several tensors")
+            self._refuse_change_of_choice(node, versions)
         for fake, version in versions if self.stack.is_nested else ():
             if result is fake and version is not None and fake._version == version:  # x.to(x.dtype), for one
                 self.graph.erase_node(node)
@@ -379,10 +378,29 @@ class GraphBuilder:
         if devices and not (isinstance(result, torch.Tensor) and {result.device.type} <= devices | {"meta"}):
             self.tx.graph_break("exception-in-traced-code", f"{label} with a generator on {devices}")
 
-    def chosen(self, fake: torch.Tensor) -> None:
-        """Note that a result of a node is one of its arguments, whose fake tensor is `fake`: writes to it, or to a view
-        of it, break the graph."""
+    def note_choice(self, fake: torch.Tensor, candidates: Sequence[torch.Tensor]) -> None:
+        """Note that a node returns one of its arguments. `fake`: the fake tensor of the result; `candidates`: those of
+        the arguments. Writes to the result, or to a view of it, and changes of the state of any break the graph."""
         self._chosen.add(memory_of(fake))
+        self._candidates.update(map(memory_of, candidates))
+
+    def is_candidate(self, fake: torch.Tensor) -> bool:
+        """Whether the tensor may be the result of a choice (`note_choice`)."""
+        return memory_of(fake) in self._candidates
+
+    def _refuse_change_of_choice(self, node: fx.Node, versions: Sequence[tuple[torch.Tensor, int | None]]) -> None:
+        """Break the graph if a node that changes its arguments changes one of several tensors, see `note_choice`."""
+        if not self._chosen:
+            return
+        if getattr(node.target, "in_order", False):
+            changed, unknown = [fake for fake, _ in versions], self._chosen | self._candidates
+        else:
+            counted = node.meta.get(COUNTED_WRITES)
+            changed = [fake for fake, version in versions if not counted or fake._version != version]
+            unknown = self._chosen
+        if any(memory_of(fake) in unknown for fake in changed):
+            self.graph.erase_node(node)
+            self.tx.graph_break("data-dependent-branch", f"{node.name} may change one of several tensors")
 
     def guard_offset(self, var: Any) -> None:
         """If a tensor shares memory with a graph input, guard that input's storage offset."""

@@ -217,9 +217,13 @@ class TracedGraph(Protocol):
     def forget(self, known: set[fx.Node]) -> None:
         """Remove the operations that are not in `known`. No value of the program may depend on them."""
 
-    def chosen(self, fake: torch.Tensor) -> None:
-        """Note that a result of a node is one of its arguments, whose fake tensor is `fake`: writes to it, or to a view
-        of it, break the graph."""
+    def note_choice(self, fake: torch.Tensor, candidates: Sequence[torch.Tensor]) -> None:
+        """Note that a node returns one of its arguments. `fake`: the fake tensor of the result; `candidates`: those of
+        the arguments. Writes to the result, or to a view of it, and changes of the state of any break the graph."""
+
+    def is_candidate(self, fake: torch.Tensor) -> bool:
+        """Whether the tensor may be the result of a choice (`note_choice`)."""
+        ...
 
     def guard_offset(self, var: Any) -> None:
         """If a tensor shares memory with a graph input, guard that input's storage offset."""

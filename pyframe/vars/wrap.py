@@ -78,7 +78,6 @@ from .stdlib.locks import LOCKS, SharedLockVar
 from .stdlib.pure_functions import PATTERNS, wrap_decimal, wrap_pattern
 from .stdlib.random_generators import is_rng, wrap_rng
 from .torch_objects import (  # noqa: F401  registers the models of these modules
-    comparisons,
     config_patches,
     covariance,
     hook_handles,

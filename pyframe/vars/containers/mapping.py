@@ -91,6 +91,8 @@ def _key_of(tx: Tracer, var: Var) -> Any:
             keys = tuple(_key_of(tx, item) for item in var.items)
             steps = [key.step for key in keys if isinstance(key, ObjectKey) and key.step is not None]
             return ObjectKey(var, tx, hash(keys), max(steps, default=None))
+        if (var.var if isinstance(var, IdVar) else var).is_ambiguous:
+            var.unsupported(tx, "use as a key")
         if isinstance(var, IdVar):
             tx.identity_keys[id(var.var)] = var.var
             if var.var.is_constant():

@@ -51,6 +51,7 @@ class Var:
 
     __slots__ = ("source",)
     is_tensor = False  # whether the value is a tensor computed by a node of the graph
+    is_ambiguous = False  # whether the object is one of several others, known when the graph runs (see `may_be`)
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source

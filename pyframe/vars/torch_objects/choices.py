@@ -44,6 +44,7 @@ class ChosenVar(TensorVar):
     """One of several tensors; which one is known when the graph runs."""
 
     __slots__ = ("candidates",)
+    is_ambiguous = True
 
     def __init__(self, node: fx.Node, fake: torch.Tensor, candidates: Sequence[Var]) -> None:
         super().__init__(node, fake)
@@ -55,7 +56,12 @@ class ChosenVar(TensorVar):
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if name in ("grad_fn", "grad", "is_leaf", "_base", "_is_view"):
             return self.unsupported(tx, f"attribute {name!r}")
+        if not hasattr(torch.Tensor, name):  # the program may have set it on a candidate
+            return self.unsupported(tx, f"attribute {name!r}")
         return super().getattr_(tx, name)
+
+    def hash_(self, tx: Tracer) -> Var | None:
+        return self.unsupported(tx, "hash()")
 
     def method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name == "storage_offset":
@@ -157,7 +163,7 @@ def _chosen(
     for each in tx.graph.record(choose, args, fakes):
         assert isinstance(each, TensorVar)
         found.append(ChosenVar(each.node, each.fake, items))
-        tx.graph.chosen(each.fake)
+        tx.graph.note_choice(each.fake, candidates)
     return found
 
 

@@ -231,6 +231,9 @@ class TensorVar(Var):
             return False
         return not (self.fake.requires_grad and (self.fake.is_leaf or self.fake.retains_grad or self.hooks))
 
+    def _may_become_a_view(self, tx: Tracer) -> bool:
+        return self.is_replaceable() and not tx.graph.stack.is_nested and not tx.graph.is_candidate(self.fake)
+
     def method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """`self.name(*args, **kwargs)`, not overridden."""
         if name in TO_NUMBERS and (value := tx.graph.known.value_of(self)) is not None:
@@ -241,7 +244,7 @@ class TensorVar(Var):
             return model(tx, [self, *args], dict(kwargs))
         if name in TO_PYTHON:
             tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
-        if name in VIEWS_IN_PLACE and self.is_replaceable() and not tx.graph.stack.is_nested:
+        if name in VIEWS_IN_PLACE and self._may_become_a_view(tx):
             view = tx.graph.call_method(VIEWS_IN_PLACE[name], [self, *args], kwargs)
             assert isinstance(view, TensorVar)
             if self.fake.requires_grad:  # autograd may have saved it and must see that it changed

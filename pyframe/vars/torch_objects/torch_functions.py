@@ -27,6 +27,7 @@ from ..protocol.const import ConstVar, fold, make
 from ..registry import Handler, call_model, is_overridable, register
 from ..tracer import Tracer
 from . import process_settings
+from .comparisons import compare
 from .contexts import EXIT_ATTENTION
 from .filled import fill
 from .numpy_arrays import dtype_of_scalars, from_array
@@ -278,8 +279,9 @@ class TorchFunctionVar(HeldVar):
         if value in FUSED_STEPS and _is_varying_float(kwargs.get("lr")):
             rate = tx.graph.call(torch.mul, [tx.graph.call(torch.ones, [()], _AS_DOUBLE), kwargs["lr"]], {})
             kwargs = {**kwargs, "lr": rate}
-        if (filled := fill(tx, value, args, kwargs)) is not None:
-            return filled
+        for model in (compare, fill):
+            if (found := model(tx, value, args, kwargs)) is not None:
+                return found
         result = tx.graph.call(value, args, kwargs)
         if isinstance(result, ConstVar) and result.value is not None:
             self._guard_setting(tx, args, kwargs, result.value)

@@ -42,6 +42,14 @@ def is_first(a: torch.Tensor, b: torch.Tensor) -> Any:
     return chosen is a, chosen is b, chosen * 2
 
 
+def key_of_dict(a: torch.Tensor, b: torch.Tensor) -> Any:
+    return {a: 1, b: 2}.get(max(a, b), 0), max(a, b) in {a, b}
+
+
+def in_a_list(a: torch.Tensor, b: torch.Tensor) -> Any:
+    return [a, b].index(max(a, b)), len({id(a), id(b), id(max(a, b))})
+
+
 def index_error_handled(n: torch.Tensor) -> Any:
     try:
         return torch.ones(3) * [10, 20][n.item() + 5]
@@ -71,6 +79,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], list[torch.Tensor]], 
     "candidates are written": (candidates_written, matrix, 0),
     "the result is written": (largest_view_added, matrix, 1),
     "identity": (is_first, scalars(2.0, 3.0), 1),
+    "operand of a write": (lambda x: torch.zeros(3).add_(max(x[0], x[1], key=torch.sum)), matrix, 0),
+    "as a key": (key_of_dict, scalars(2.0, 3.0), 2),
+    "in a list": (in_a_list, scalars(2.0, 3.0), 2),
     "different sizes": (lambda a, b: min(a, b[None]), scalars(2.0, 3.0), 1),
     "a number": (lambda a: max(a, 5), scalars(2.0), 1),
     "ints from tensors": (sizes_between, scalars(2), 0),
