@@ -108,7 +108,5 @@ def _turned(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _is_dense(x: torch.Tensor) -> bool:
-    """Whether a tensor of known sizes, with at least one dimension and element, fills its memory without gaps."""
-    if not x.dim() or not x.numel():
-        return False
-    return extent(x.shape, x.stride()) == x.numel()
+    """Whether a tensor of known sizes, with at least one element, fills its memory without gaps."""
+    return x.numel() > 0 and extent(x.shape, x.stride()) == x.numel()

@@ -5,7 +5,6 @@ Parameters and buffers become inputs. The only writes that remain are `copy_` ca
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +18,9 @@ from torch.utils import _pytree as pytree
 from ..errors import Unsupported
 from ..fx_utils.arguments import node_at, output_of, results_of
 from ..fx_utils.places import blame, name_of
-from ..fx_utils.writes import has_functional_form
+from ..fx_utils.writes import has_functional_form, may_write
 from ..ir.nodes import dense_order
-from ..overlap import elements_overlap, partly_the_same, spans_overlap
+from ..overlap import elements_overlap, spans_overlap
 from ..process.import_stubs import stub_torch_compiler
 from ..runtime.related_results import Related
 from .calls import call, python_kernels
@@ -29,6 +28,7 @@ from .eager_checks import TRACED_AS
 from .fake import fake_mode, forget_tensors, make_fx
 from .in_place import WrongInPlace, run_in_place
 from .kernel_dtypes import KernelDtypes
+from .operand_memory import not_to_be_written
 from .plain_memory import computed_values, refuse_special
 from .relations import relations
 from .unused import check_unused
@@ -259,8 +259,8 @@ class GraphRun(torch.fx.Interpreter):
         given = (self.env.get(arg) for arg in n.all_input_nodes) if n.op.startswith("call") else ()
         tensors = [x for x in given if isinstance(x, torch.Tensor) and not x.is_inference()]  # those have no _version
         fixed = [(x, x._version) for x in tensors if id(x) in self.unfolded or elements_overlap(x)]
-        if len(tensors) > 1 and n.target is not operator.setitem:  # setitem may write to a part
-            fixed += [(x, x._version) for x in tensors if any(partly_the_same(x, y) for y in tensors)]
+        if may_write(n) and tensors:
+            fixed += [(x, x._version) for x in not_to_be_written(n.target, *self.fetch_args_kwargs_from_env(n))]
         layouts = [_Layout.of(x) for x in tensors if torch._is_functional_tensor(x)]
         if layouts and n.target in _AS_STRIDED and _has_fixed_offset(n):
             # `refuse_fixed_offsets` does not see this after a write to the input: the new value has other memory
@@ -287,8 +287,8 @@ class GraphRun(torch.fx.Interpreter):
             self.strided.append(result)
         if any(x._version != version for x, version in fixed):
             raise NotFunctional(
-                "an operator writes to a tensor whose elements overlap in memory, that partly overlaps another "
-                "operand, or that unfold returned"
+                "an operator writes to a tensor whose elements overlap in memory, that overlaps another operand, or "
+                "that unfold returned"
             )
         for layout in layouts:
             layout.restore()

@@ -31,6 +31,8 @@ WRITES_UNCOUNTED = frozenset({
 })  # fmt: skip
 # Parameters that make a function of torch.nn.functional write to an argument: a flag, and a bound for `embedding`.
 _ASK_FOR_WRITES = ("inplace", "max_norm")
+# Elementwise operators that lack torch's tag for these.
+_ELEMENTWISE = frozenset({"copy", "fill", "zero"})
 _FUNCTIONALIZED_BY = ("Functionalize", "CompositeImplicitAutograd")
 
 
@@ -67,6 +69,19 @@ def _arguments(target: Any) -> tuple[Any, ...]:
 def _is_written(argument: Any) -> bool:
     """Whether an argument of a schema is written although it is not an `out` argument, which need not be given."""
     return argument.alias_info is not None and argument.alias_info.is_write and not argument.is_out
+
+
+@functools.lru_cache(maxsize=4096)
+def is_elementwise(target: Any) -> bool:
+    """Whether an operator computes each element from the elements of its operands at the same place, so that it may
+    write to one of them. For a method that works in place, its functional form tells."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    name = name.partition(".")[0].strip("_")
+    if target in IN_PLACE or target in IN_PLACE_METHODS:
+        return name not in ("imatmul", "setitem")
+    packet = getattr(_aten, name, None)
+    overloads = () if packet is None else packet.overloads()
+    return name in _ELEMENTWISE or any(torch.Tag.pointwise in getattr(packet, each).tags for each in overloads)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -54,7 +54,27 @@ def _shifted(x):
     return y
 
 
+def _shifted_rows(x):
+    y = x + 1
+    y[1:] = y[:-1]
+    return y
+
+
+AT = torch.tensor([2, 0, 1])
+OVERLAPPING = {  # `y` is written and read
+    "by_its_first_element": lambda y: y.mul_(y[0, 0]),
+    "items_by_index": lambda y: y.__setitem__(AT, y),
+    "indices_written": lambda y: (i := AT.clone()).index_fill_(0, i, 3),
+    "index_put": lambda y: y.index_put_((AT,), y, accumulate=True),
+    "index_copy": lambda y: y.index_copy_(0, AT, y),
+    "index_add": lambda y: y.index_add_(0, AT, y),
+    "scatter": lambda y: y.scatter_(0, AT[:, None].expand(3, 3), y),
+    "scatter_reduce": lambda y: y.scatter_reduce_(0, AT[:, None].expand(3, 3), y, "amax"),
+    "out_of_index_select": lambda y: torch.index_select(y, 0, AT, out=y),
+}
 OTHERS = {
+    **{name: (lambda x, fn=fn: fn(x + 1), torch.randn(3, 3)) for name, fn in OVERLAPPING.items()},
+    "shifted_rows": (_shifted_rows, torch.randn(3, 3)),
     "element_more_than_once": (_repeated, torch.randn(1, 4)),
     "partly_the_same_memory": (_shifted, torch.randn(1, 8)),
     "negative_size": (lambda x: x.new_zeros(-1) + x, torch.randn(3)),

@@ -22,6 +22,7 @@ from ... import _C
 from ...core.expr import sources
 from ...core.source import CallSource, DrawnSource, SeqItemSource, Source, UnbackedSource
 from ..codegen import Codegen
+from ..containers.ranges import RangeVar
 from ..containers.sequence import ListVar, SequenceVar
 from ..numbers.numpy_scalars import NUMPY_NUMBERS
 from ..numbers.symint import NumberVar
@@ -240,12 +241,12 @@ def _value(arg: Var) -> Any:
 def _one_type(args: Sequence[Var], kwargs: Mapping[str, Var]) -> bool:
     """Whether all items to choose from have one type."""
     items = known(args[0]) if args else known(next(iter(kwargs.values())))
-    return len({type(item) for item in items}) == 1
+    return isinstance(items, range) or len({type(item) for item in items}) == 1
 
 
 def _of_objects(given: Var) -> TypeGuard[SequenceVar]:
     """Whether `given` is a sequence whose items are not all constant numbers of one type."""
-    if not isinstance(given, SequenceVar) or not given.items:
+    if not isinstance(given, SequenceVar) or isinstance(given, RangeVar) or not given.items:
         return False
     types_ = {type(item.value) if isinstance(item, ConstVar) else None for item in given.items}
     return len(types_) > 1 or not types_ <= {int, float}
@@ -264,13 +265,18 @@ def _bounds(
         case "randint", [least, most]:
             return least, most
         case "randrange", _:
-            found = range(*values)
-            return min(found), max(found)
+            return _ends(range(*values))
         case "getrandbits", [bits]:
             return 0, (1 << bits) - 1
         case "choice", [items]:
-            return min(items), max(items)
+            return _ends(items)
     return None
+
+
+def _ends(items: Sequence[int]) -> tuple[int, int]:
+    """The smallest and the largest item; `min` and `max` would go through all items of a range."""
+    ends = (items[0], items[-1]) if isinstance(items, range) else items
+    return min(ends), max(ends)
 
 
 def _modelled(tx: Tracer, example: Any) -> bool:

@@ -57,6 +57,12 @@ def items(x):
 
 
 @whole()
+def from_large_ranges(x):
+    a, b = random.randrange(10**12), random.choice(range(10**12))
+    return x * a + b, random.sample(range(10**12), 3), random.randrange(7, 10**12, 5)
+
+
+@whole()
 def lists_changed_afterwards(x):
     items = [1.5, 2.5]
     a = random.choice(items); items.append(9.0)
