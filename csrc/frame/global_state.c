@@ -36,6 +36,8 @@ static const struct {
      NULL, -1},
     {"deterministic_warn_only", "_ZNK2at7Context31deterministicAlgorithmsWarnOnlyEv", CONTEXT_BOOL, 0,
      "_get_deterministic_algorithms_warn_only", NULL, 7},
+    {"fill_uninitialized_memory", "_ZNK2at7Context36deterministicFillUninitializedMemoryEv", CONTEXT_BOOL, 0,
+     "_get_deterministic_fill_uninitialized_memory", NULL, 7},
     {"num_threads", "_ZN2at15get_num_threadsEv", RETURNS_INT, 0, "get_num_threads", NULL, -1},
     {"torch_function_state", "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv", RETURNS_BYTE, 0,
      "_is_torch_function_all_disabled", NULL, -1},
@@ -46,7 +48,7 @@ static const struct {
     {"jit_tracing", "_ZN2at6tracer4impl19is_dispatch_enabledEv", RETURNS_BOOL, 0, "_is_tracing", NULL, -1},
     {"forward_ad_level", NULL, MODULE_INT, 0, "_current_level", NULL, -1},
 };
-enum { N_FIELDS = sizeof fields / sizeof *fields, FUNCTION_MODES = 11 };
+enum { N_FIELDS = sizeof fields / sizeof *fields, FUNCTION_MODES = 12 };
 
 static struct {
     bool bound;

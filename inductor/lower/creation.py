@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -46,10 +47,21 @@ def scalar_tensor(graph: LoweringGraph, value: Any, **kwargs: Any) -> TensorValu
     return _filled(graph, value)
 
 
-@lowering("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty")
+@lowering("zeros", "zeros_like", "new_zeros")
 def zeros(graph: LoweringGraph, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
-    """0 everywhere, also for `empty`, whose contents are arbitrary."""
+    """0 everywhere."""
     return _filled(graph, 0)
+
+
+@lowering("empty", "empty_like", "new_empty")
+def empty(graph: LoweringGraph, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
+    """0 everywhere, as the contents are arbitrary; with deterministic algorithms what eager fills the memory with."""
+    if not (torch.are_deterministic_algorithms_enabled() and torch.utils.deterministic.fill_uninitialized_memory):
+        return _filled(graph, 0)
+    dtype = graph.val.dtype
+    if dtype == torch.bool:
+        return _filled(graph, True)
+    return _filled(graph, math.nan if dtype.is_floating_point else torch.iinfo(dtype).max)
 
 
 @lowering("ones", "ones_like", "new_ones")

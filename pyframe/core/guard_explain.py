@@ -26,6 +26,7 @@ FLAGS = {
     "autocast_cuda",
     "deterministic",
     "deterministic_warn_only",
+    "fill_uninitialized_memory",
 }
 
 

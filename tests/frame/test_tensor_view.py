@@ -267,6 +267,14 @@ def test_global_state(name: str) -> None:
 
 
 def test_global_state_of_modes_with_a_value() -> None:
+    with setting(lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)):
+        filled = _C.GlobalState.capture()
+        with setting(
+            lambda: setattr(torch.utils.deterministic, "fill_uninitialized_memory", False),
+            lambda: setattr(torch.utils.deterministic, "fill_uninitialized_memory", True),
+        ):
+            assert not filled.matches()
+        assert filled.matches()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         bfloat16 = _C.GlobalState.capture()
     with torch.autocast("cpu", dtype=torch.float16):
