@@ -76,7 +76,7 @@ def test_other_options_of_torch_get_one_warning():
 
 
 def test_names_that_nobody_knows_and_wrong_values_are_errors():
-    with pytest.raises(pyframe.UserError, match=r"unknown option 'max_autotun'; accepted: background, bucket_collectives, cache, .*torch.compile's"):
+    with pytest.raises(pyframe.UserError, match=r"unknown option 'max_autotun'; accepted: background, bucket_collectives, cache, compiled_autograd, .*torch.compile's"):
         pyframe.compile(program, options={"max_autotun": True})
     with pytest.raises(pyframe.UserError, match="'triton.cudagraphs' must be bool"):
         pyframe.compile(program, options={"triton.cudagraphs": 1})
