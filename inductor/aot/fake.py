@@ -25,6 +25,7 @@ from ..process.import_stubs import peers_loaded, stub_torch_compiler
 from ..torch_compat import set_device_guards
 from .fake_fft import mend_fft
 from .fake_layout import mend_layouts
+from .fake_memo import remembering
 from .torch_mistakes import without_mistakes
 from .trace_memo import remember_calls
 
@@ -46,7 +47,8 @@ def fake_mode(**options: Any) -> FakeTensorMode:
     if options.get("shape_env") is None and not peers_loaded():
         for method in _METHODS:  # set on the instance: torch's operators look up handlers by the exact type of a mode
             setattr(mode, method.__name__, types.MethodType(method, mode))
-    dispatch = FakeDispatch(mode.__torch_dispatch__, torch.ops.prim.device.default, torch.device("meta"))
+    run = mode.__torch_dispatch__ if options.get("shape_env") else remembering(mode, mode.__torch_dispatch__)
+    dispatch = FakeDispatch(run, torch.ops.prim.device.default, torch.device("meta"))
     mode.__torch_dispatch__ = dispatch  # type: ignore[method-assign,assignment]
     return mode
 

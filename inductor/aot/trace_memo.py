@@ -26,6 +26,7 @@ from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, _ProxyTensor, get_proxy_slot, set_proxy_slot
 from torch.fx.immutable_collections import immutable_list
 from torch.fx.node import map_aggregate
+from torch.fx.proxy import TracerBase
 
 from ..torch_compat import decompositions_in_use
 
@@ -342,7 +343,8 @@ def _follow(
     with proxy_tensor.set_original_aten_op(op):
         for step in recipe.steps:
             args, kwargs = map_aggregate(step.args, filled), map_aggregate(step.kwargs, filled)
-            added.append(tracer.create_node("call_function", step.target, args, kwargs, step.name))
+            # not the method of torch's subclass, which would ask of each operator whether it needs exact strides
+            added.append(TracerBase.create_node(tracer, "call_function", step.target, args, kwargs, step.name))
     values: list[Any] = list(tensors)
     with in_kernel_invocation_manager(mode), torch._C._DisablePythonDispatcher():
         for step in recipe.steps:

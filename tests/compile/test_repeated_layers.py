@@ -79,6 +79,7 @@ def forgetting():
     """Everything is compiled as if nothing equal had been before."""
     with (
         mock.patch.object(fake, "remember_calls", lambda function: function),
+        mock.patch.object(fake, "remembering", lambda mode, run: run),
         mock.patch.object(cpp_source, "group_key", lambda *args: None),
         mock.patch.object(triton_source, "group_key", lambda *args: None),
     ):

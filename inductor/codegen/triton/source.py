@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...schedule.flex_attention import FlexGroup
@@ -16,7 +16,7 @@ from ...schedule.product import Product
 from ...schedule.row_attention import RowAttention
 from ..cpp.source import Source, user_lines
 from ..emitter import HostNumber
-from ..group_key import group_key
+from ..group_key import Numbered, group_key
 from ..origins import operators
 from .flex_attention import ForwardKernel
 from .flex_attention_backward import backward_drafts
@@ -53,7 +53,10 @@ class TritonSource:
     kernels: list[TritonKernel] = field(default_factory=list)
     host: Source = field(default_factory=Source)
     _known: dict[tuple[object, ...], int] = field(default_factory=dict)
-    _by_group: dict[Any, GroupLaunches] = field(default_factory=dict)
+    # by key of a group: the kernel and the arguments of each launch, and the scratch memory
+    _by_group: dict[Any, tuple[Sequence[tuple[int, Sequence[Numbered]]], tuple[Scratch, ...]]] = field(
+        default_factory=dict
+    )
 
     def group(self, group: Group, dtypes: Mapping[str, str], unaligned: Collection[str] = ()) -> GroupLaunches:
         """The launches of a group; `unaligned` as in `drafts`. Unsupported for an op or dtype that Triton lacks. For
@@ -62,12 +65,11 @@ class TritonSource:
         if key is None:
             return self._generated(group, dtypes, unaligned)
         if key.key not in self._by_group:
-            found = self._generated(group, dtypes, unaligned)
-            numbered = (replace(launch, bufs=key.numbered(launch.bufs)) for launch in found.launches)
-            self._by_group[key.key] = replace(found, launches=tuple(numbered))
-        known = self._by_group[key.key]
-        named = (replace(launch, bufs=tuple(key.named(launch.bufs))) for launch in known.launches)
-        return replace(known, launches=tuple(named))
+            made = self._generated(group, dtypes, unaligned)
+            numbered = [(launch.kernel, key.numbered(launch.bufs)) for launch in made.launches]
+            self._by_group[key.key] = numbered, made.scratch
+        launches, scratch = self._by_group[key.key]
+        return GroupLaunches(tuple([Launch(kernel, tuple(key.named(bufs))) for kernel, bufs in launches]), scratch)
 
     def _generated(self, group: Group, dtypes: Mapping[str, str], unaligned: Collection[str]) -> GroupLaunches:
         if isinstance(group, Product):
