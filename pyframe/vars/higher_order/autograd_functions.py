@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 
 from inductor.overlap import memory_of
 from inductor.torch_compat import AUTOGRAD_APPLY
@@ -36,6 +37,7 @@ from ..torch_objects.tensor_subclass import TensorSubclassVar
 from ..torch_objects.torch_functions import is_in_graph, is_torch_function
 from ..torch_objects.wrapper_subclass import WrapperTensorVar
 from ..tracer import Tracer
+from .transforms import reentrant_checkpoint
 
 Function = torch.autograd.Function
 
@@ -113,6 +115,8 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     cls, *inputs = [args[0].constant(), *args[1:]]
     if cls is _index_function() and len(inputs) == 2 and not kwargs:
         return tx.graph.call(torch.ops.aten.index.Tensor, inputs, {})
+    if cls is torch.utils.checkpoint.CheckpointFunction and len(inputs) > 1 and not kwargs:
+        return reentrant_checkpoint(tx, inputs[0], inputs[2:])
     tensors = leaves_of((*inputs, *kwargs.values()))
     if any(isinstance(v, TensorSubclassVar) and not isinstance(v, WrapperTensorVar) for v in tensors):
         tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply of instances of tensor subclasses")

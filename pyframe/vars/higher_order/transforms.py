@@ -174,6 +174,8 @@ def _checkpoint(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """Call the function directly: the compiler decides what is saved for the backward pass."""
     options = {name: kwargs.pop(name) for name in list(kwargs) if name in _CHECKPOINT_OPTIONS}
     reentrant = slots.constant_or(options.get("use_reentrant", ConstVar(None)), None)
+    if reentrant is None:  # torch warns, or raises, and decides; it ends with a call of `reentrant_checkpoint`
+        return tx.inline(inspect.unwrap(torch.utils.checkpoint.checkpoint), args, {**kwargs, **options})
     special = [name for name in ("context_fn", "debug") if name in options]
     # `debug` only adds to the message of an error in the recomputation, which does not take place
     if special and (reentrant is not False or special != ["debug"] and not _is_selective(tx, options["context_fn"])):
@@ -182,15 +184,20 @@ def _checkpoint(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         tx.graph_break("unknown-c-function", "torch.utils.checkpoint with context_fn and debug")
     if reentrant is False or not torch.is_grad_enabled():
         return tx.call(args[0], args[1:], kwargs)
-    return _reentrant(tx, args[0], args[1:], kwargs, known=reentrant is True)
+    return _reentrant(tx, args[0], args[1:], kwargs)
 
 
-def _reentrant(tx: Tracer, fn: Var, args: list[Var], kwargs: dict[str, Var], known: bool) -> Var:
+def reentrant_checkpoint(tx: Tracer, fn: Var, args: list[Var]) -> Var:
+    """`CheckpointFunction.apply(fn, preserve_rng_state, *args)`."""
+    return _reentrant(tx, fn, args, {}) if torch.is_grad_enabled() else tx.call(fn, args, {})
+
+
+def _reentrant(tx: Tracer, fn: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """A reentrant checkpoint, if a direct call of `fn` records the same gradients: an argument requires a gradient, all
     tensors that do are arguments of their own, and each result is computed from one."""
     why = "a reentrant torch.utils.checkpoint"
     direct = [arg for arg in args if isinstance(arg, TensorVar)]
-    if kwargs or not known or not any(arg.fake.requires_grad for arg in direct):
+    if kwargs or not any(arg.fake.requires_grad for arg in direct):
         tx.graph_break("unknown-c-function", f"{why} without a tensor argument that requires a gradient")
     if not all(isinstance(arg, TensorVar) or is_number(arg) or arg.is_constant() for arg in args):
         tx.graph_break("unknown-c-function", f"{why} with containers as arguments")

@@ -3,6 +3,7 @@ functions, and contexts of saved tensors."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import fx
 from torch.autograd import forward_ad
 from torch.autograd.graph import disable_saved_tensors_hooks, save_on_cpu
 from torch.func import functionalize, grad, linearize, vjp, vmap
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 from util import alike
 
 import pyframe
@@ -116,6 +118,12 @@ def no_hooks(x):
     return y.cos()
 
 
+def checkpoint_without_use_reentrant(x):
+    with torch.no_grad():
+        y = checkpoint(LAYER, x)
+    return y, checkpoint(LAYER, x), checkpoint_sequential(torch.nn.Sequential(LAYER, torch.nn.ReLU()), 2, x)
+
+
 # function, breaks
 PROGRAMS: list[tuple[Callable[..., Any], int]] = [
     (tangent, 0), (dual_outlives_its_level, 0), (break_in_a_level, 2),
@@ -144,6 +152,16 @@ def test_as_in_eager(fn, breaks, backend):
     for _ in range(2):
         alike(run(compiled), want)
     assert sum(counters["graph_breaks"].values()) - before == breaks
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_checkpoints_that_warn(backend):
+    """torch warns if use_reentrant is not given. The graph breaks there, as pytest records warnings."""
+    with warnings.catch_warnings(record=True) as wanted:
+        want = run(checkpoint_without_use_reentrant)
+    with warnings.catch_warnings(record=True) as found:
+        alike(run(pyframe.compile(checkpoint_without_use_reentrant, backend=backend)), want)
+    assert len(found) == len(wanted)
 
 
 def test_contexts_of_saved_tensors_are_entered_by_the_graph():
