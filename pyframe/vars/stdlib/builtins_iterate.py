@@ -13,7 +13,7 @@ from ..containers.iterator import ItemsIteratorVar, IteratorVar, LazyVar, Revers
 from ..containers.ranges import RangeVar
 from ..containers.sequence import ListVar, SequenceVar, TupleVar, sorted_by, sorted_items
 from ..containers.sets import SetVar
-from ..numbers.symint import apply, is_number, is_unbacked
+from ..numbers.symint import is_unbacked
 from ..objects.classes import is_callable
 from ..objects.instances import InstanceVar
 from ..protocol import slots
@@ -223,17 +223,14 @@ def _extreme(symbol: str, name: str) -> Handler:
         best, largest = items[0], keys[0]
         for item, each in zip(items[1:], keys[1:], strict=True):
             larger = slots.compare(tx, symbol, each, largest)
-            if key is None and is_unbacked(larger) and _is_int(each) and _is_int(largest):
-                best = largest = apply(tx, name, largest, each)  # equal ints are the same to the program
+            number = choices.extreme_number(tx, name, largest, each) if key is None and is_unbacked(larger) else None
+            if number is not None:
+                best = largest = number
             elif larger.truth(tx):
                 best, largest = item, each
         return best
 
     return run
-
-
-def _is_int(number: Var) -> bool:
-    return is_number(number) and number.python_type() is int
 
 
 register(min)(_extreme("<", "min"))

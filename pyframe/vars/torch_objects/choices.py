@@ -17,7 +17,7 @@ from torch import fx
 
 from ...core.in_order import in_order
 from ..containers.sequence import SequenceVar
-from ..numbers.symint import NumberVar, is_unbacked
+from ..numbers.symint import NumberVar, apply, is_number, is_unbacked
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
 from ..tracer import Tracer
@@ -100,6 +100,16 @@ def largest(*values: torch.Tensor) -> tuple[torch.Tensor]:
 
 
 @in_order
+def smallest_number(first: float, second: float) -> tuple[torch.Tensor]:
+    return (torch.tensor(min(first, second), dtype=torch.float64, device="cpu"),)
+
+
+@in_order
+def largest_number(first: float, second: float) -> tuple[torch.Tensor]:
+    return (torch.tensor(max(first, second), dtype=torch.float64, device="cpu"),)
+
+
+@in_order
 def item_at(index: int, *items: torch.Tensor) -> tuple[torch.Tensor]:
     """The tensor at an index; raises IndexError as a list does."""
     return (list(items)[index],)
@@ -120,6 +130,22 @@ def extreme(tx: Tracer, name: str, items: Sequence[Var], keys: Sequence[Var]) ->
     if not _can_order(tx, items, keys):
         return None
     return _chosen(tx, smallest if name == "min" else largest, [*items, *keys], items)[0]
+
+
+def extreme_number(tx: Tracer, name: str, first: Var, second: Var) -> Var | None:
+    """`min` or `max` of two numbers that are read from tensors; None unless both are ints or both are floats. Python's
+    function decides between floats, for which the order matters: one may be NaN."""
+    if not is_number(first) or not is_number(second) or not _can_choose(tx):
+        return None
+    kinds = first.python_type(), second.python_type()
+    if kinds == (int, int):
+        return apply(tx, name, first, second)
+    if kinds != (float, float) or not tx.graph.numbers.makes_numbers:
+        return None
+    with tx.graph.fake_mode:
+        number = torch.empty((), dtype=torch.float64, device="cpu")
+    choose = smallest_number if name == "min" else largest_number
+    return tx.graph.record(choose, [first, second], [number])[0].call_method(tx, "item", [], {})
 
 
 def in_sorted_order(tx: Tracer, items: Sequence[Var], keys: Sequence[Var], reverse: bool) -> list[Var] | None:
