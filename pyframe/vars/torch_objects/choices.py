@@ -78,7 +78,7 @@ def _arranged(reverse: bool) -> Callable[..., tuple[torch.Tensor, ...]]:
     @in_order
     def sort(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         count = len(values) // 2
-        places = sorted(range(count), key=values[count:].__getitem__, reverse=reverse)  # type: ignore[arg-type]
+        places = sorted(range(count), key=values[count:].__getitem__, reverse=reverse)
         return tuple(values[at] for at in places)
 
     sort.__qualname__, sort.__module__ = "sort", __name__
@@ -89,14 +89,14 @@ def _arranged(reverse: bool) -> Callable[..., tuple[torch.Tensor, ...]]:
 def smallest(*values: torch.Tensor) -> tuple[torch.Tensor]:
     """Of n tensors and their n keys, what `min` returns."""
     count = len(values) // 2
-    return (values[min(range(count), key=values[count:].__getitem__)],)  # type: ignore[arg-type]
+    return (values[min(range(count), key=values[count:].__getitem__)],)
 
 
 @in_order
 def largest(*values: torch.Tensor) -> tuple[torch.Tensor]:
     """Of n tensors and their n keys, what `max` returns."""
     count = len(values) // 2
-    return (values[max(range(count), key=values[count:].__getitem__)],)  # type: ignore[arg-type]
+    return (values[max(range(count), key=values[count:].__getitem__)],)
 
 
 @in_order
@@ -160,7 +160,7 @@ def item_of(tx: Tracer, container: Var, key: Var) -> Var | None:
     are tensors with equal metadata or numbers of one type."""
     if not isinstance(container, SequenceVar) or container.family not in (list, tuple) or not container.items:
         return None
-    if isinstance(key, TensorVar) and key.fake.numel() == 1 and _can_choose(tx) and tx.graph.numbers.makes_numbers:
+    if isinstance(key, TensorVar) and _has_one_element(key) and _can_choose(tx) and tx.graph.numbers.makes_numbers:
         key = key.call_method(tx, "__index__", [], {})
     is_read = isinstance(key, NumberVar) and key.python_type() in (int, bool) and is_unbacked(key)
     if not is_read or not _can_choose(tx):
@@ -203,11 +203,15 @@ def _can_order(tx: Tracer, items: Sequence[Var], keys: Sequence[Var]) -> bool:
         return False
     for key in keys:
         fits = isinstance(key, TensorVar) and _is_plain(tx, key) and not key.fake.is_complex()
-        if not fits or key.fake.numel() != 1:  # type: ignore[attr-defined]
+        if not fits or not _has_one_element(key):  # type: ignore[arg-type]
             return False
     if all(tx.graph.known.value_of(key) is not None for key in keys):  # type: ignore[arg-type]
         return False
     return len({key.fake.device for key in keys}) == 1 and _are_alike(tx, items)  # type: ignore[attr-defined]
+
+
+def _has_one_element(tensor: TensorVar) -> bool:
+    return isinstance(count := tensor.fake.numel(), int) and count == 1
 
 
 def _is_plain(tx: Tracer, item: TensorVar) -> bool:
