@@ -20,6 +20,7 @@ from torch._C._dynamo import compiled_autograd as torch_engine
 from inductor.log.stages import show
 from inductor.log.warnings import warn_once
 
+from .. import _C
 from ..metrics import counters
 from ..stance import current as current_stance
 from .autograd_graph import AutogradGraph
@@ -84,6 +85,7 @@ def _install(change: int) -> None:
         torch._C._will_engine_execute_node = will_engine_execute_node if _users else _engine_runs
 
 
+@_C.disable_wrapper  # below a compiled function that calls backward(), this is not to be captured
 def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
     """In the place of `torch.autograd._engine_run_backward`, which gets the gradients of the outputs, whether to retain
     and to create a graph, and the inputs."""

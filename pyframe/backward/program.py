@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from .. import _C
 from .autograd_graph import AutogradGraph
 
 _numbers = itertools.count()
@@ -74,6 +75,7 @@ current = _Current()
 _engine_runs = torch._C._will_engine_execute_node
 
 
+@_C.disable_wrapper
 def will_engine_execute_node(node: Any) -> bool:
     """In the place of the function of torch, which knows only what the engine itself runs."""
     call = current.call

@@ -46,19 +46,11 @@ def _owned(gradient: torch.Tensor, variable: torch.Tensor) -> torch.Tensor:
     dense = torch.empty_like(variable)
     if dense.stride() != variable.stride():
         return gradient.clone(memory_format=torch.contiguous_format)
-    if _lies_as(gradient, variable):
+    if gradient.stride() == variable.stride():
         return gradient.clone()
     return torch.empty_strided(
         variable.shape, variable.stride(), dtype=gradient.dtype, device=gradient.device
     ).copy_(gradient)
-
-
-def _lies_as(gradient: torch.Tensor, variable: torch.Tensor) -> bool:
-    """Whether the strides are equal, except in dimensions of size 1."""
-    for size, given, wanted in zip(gradient.shape, gradient.stride(), variable.stride()):
-        if size != 1 and given != wanted:
-            return False
-    return True
 
 
 def accumulated(hook: Callable[[torch.Tensor], Any], variable: torch.Tensor) -> None:
