@@ -18,6 +18,7 @@ from inductor.graph_split import split_graph
 from inductor.log import warnings as shown_warnings
 from pyframe import counters
 from pyframe.backward import recorder
+from tools.backward_suite import problems
 
 
 @pytest.fixture(autouse=True)
@@ -178,3 +179,9 @@ def test_hooks_and_first_gradients_are_one_piece() -> None:
     model(x).sum().backward()
     torch.testing.assert_close(found, [p.grad for p in model.parameters()])
     assert len(pieces) == 1 and counters["graph_breaks"].total() == 0
+
+
+def test_samples_of_operators() -> None:
+    """`python -m tools.backward_suite` has all of them."""
+    count, found = problems(every=25)
+    assert found == [] and count > 20
