@@ -1,7 +1,7 @@
-"""Decides by file name whether code is the user's or belongs to this project, torch or the standard library.
+"""Decides by file name whether code is the user's or belongs to this project, torch, NumPy or the standard library.
 
 Code that is not the user's is never captured on its own and not quoted in messages.  Installed packages other than
-torch count as the user's code.
+torch and NumPy count as the user's code.
 """
 
 from __future__ import annotations
@@ -14,24 +14,30 @@ import sysconfig
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
+def _root(package: str) -> tuple[str, ...]:
+    """The folder of a package; nothing if it is not installed."""
+    spec = importlib.util.find_spec(package)
+    return () if spec is None or spec.origin is None else (os.path.dirname(os.path.abspath(spec.origin)) + os.sep,)
+
+
 def _torch() -> str:
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
+    if not (found := _root("torch")):
         raise ImportError("pyframe needs torch, which is not installed")
-    return os.path.dirname(os.path.abspath(spec.origin)) + os.sep
+    return found[0]
 
 
 _OURS = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "inductor") + os.sep)
 OWN_ROOTS = (*_OURS, _torch())  # pyframe, inductor and torch
+_LIBRARIES = (*OWN_ROOTS, *_root("numpy"))
 _SKIPPED_ROOTS = (*OWN_ROOTS, sysconfig.get_path("stdlib") + os.sep, "<frozen")
 _PACKAGES = os.sep + "site-packages" + os.sep
 
 
 @functools.cache
 def skipped_file(filename: str) -> bool:
-    """Whether a file belongs to torch, the standard library or this project, so that its code is never captured on its
-    own nor quoted as the user's."""
-    if filename.startswith(OWN_ROOTS):
+    """Whether a file belongs to torch, NumPy, the standard library or this project, so that its code is never captured
+    on its own nor quoted as the user's."""
+    if filename.startswith(_LIBRARIES):
         return True
     return filename.startswith(_SKIPPED_ROOTS) and _PACKAGES not in filename
 

@@ -14,7 +14,7 @@ from torch import fx
 from ..vars.containers.mapping import DictVar
 from ..vars.containers.sequence import ListVar, SliceVar, TupleVar
 from ..vars.higher_order.derivatives import FunctionResultVar
-from ..vars.numbers.numpy_scalars import NumpyArgumentVar, NumpyNumberVar
+from ..vars.numbers.numpy_scalars import NUMPY_NUMBERS, NumpyArgumentVar, NumpyNumberVar
 from ..vars.numbers.symint import NumberVar
 from ..vars.objects.namedtuple import NamedTupleVar
 from ..vars.protocol.base import NotConstant, Var
@@ -82,16 +82,16 @@ class GraphValues:
             return [self._convert(v, fake) for v in value.items]
         if isinstance(value, TupleVar):
             if not any(isinstance(item, NumpyNumberVar) for item in value.items) and value.is_constant():
-                return value.constant()
+                return self._with_python_numbers(value.constant())
             return tuple(self._convert(v, fake) for v in value.items)
         if isinstance(value, DictVar):
             return {k: self._convert(v, fake) for k, v in value.items.items()}
         if isinstance(value, NumpyArgumentVar):
             return self._number(value.number, fake)
         if isinstance(value, NumpyNumberVar):
-            return self._numpy_number(value)
+            return self._numpy_number(value.constant())
         try:
-            found = value.constant()
+            found = self._with_python_numbers(value.constant())
             return _DTYPES.get(found, found) if isinstance(found, type) else found  # torch.fx cannot print classes
         except NotConstant:
             what = f"{value.describe()} as an argument of a torch function"
@@ -114,10 +114,17 @@ class GraphValues:
             return value.example if value.sym is None else value.sym
         return self._numbers.node(value.tree)
 
-    def _numpy_number(self, value: NumpyNumberVar) -> Any:
+    def _with_python_numbers(self, value: Any) -> Any:
+        """A constant with Python's numbers in the place of numpy scalars in tuples and slices."""
+        if type(value) is tuple:
+            return tuple(map(self._with_python_numbers, value))
+        if type(value) is slice:
+            return slice(*map(self._with_python_numbers, (value.start, value.stop, value.step)))
+        return self._numpy_number(value) if isinstance(value, NUMPY_NUMBERS) else value
+
+    def _numpy_number(self, found: Any) -> Any:
         """A numpy scalar as torch converts it. It takes those that are neither int, float nor Python's complex for
         floats, with a warning for complex ones."""
-        found = value.constant()
         number = found.item()
         if type(number) not in (int, float) and not isinstance(found, complex):
             what = f"numpy.{type(found).__name__} as an argument of a torch function"

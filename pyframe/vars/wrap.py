@@ -83,6 +83,7 @@ from .torch_objects import (  # noqa: F401  registers the models of these module
     hook_handles,
     lazy_modules,
     nested_compile,
+    optimizers,
     override_models,
     saved_tensors,
     scaled_operators,
@@ -93,7 +94,7 @@ from .torch_objects.contexts import DeviceVar, wrap_autocast
 from .torch_objects.generators import wrap_generator
 from .torch_objects.nested_compile import wrap_compiled
 from .torch_objects.nnmodule import NNModuleVar
-from .torch_objects.numpy_arrays import wrap_numpy
+from .torch_objects.numpy_functions import wrap_numpy
 from .torch_objects.overrides import DescriptorVar
 from .torch_objects.process_groups import PROCESS_GROUPS, wrap_process_group
 from .torch_objects.tensor_subclass import is_traced, of_input

@@ -177,6 +177,10 @@ class TupleVar(SequenceVar):
 
     __slots__ = ()
 
+    def as_index(self, tx: Tracer) -> Var:
+        items = [item.as_index(tx) for item in self.items]
+        return self if all(new is item for new, item in zip(items, self.items, strict=True)) else TupleVar(items)
+
 
 class SizeVar(TupleVar):
     """`torch.Size`."""
@@ -350,6 +354,11 @@ class SliceVar(Var):
 
     def constant(self) -> Any:
         return slice(self.start.constant(), self.stop.constant(), self.step.constant())
+
+    def as_index(self, tx: Tracer) -> Var:
+        start, stop, step = (part.as_index(tx) for part in self.parts)
+        same = start is self.start and stop is self.stop and step is self.step
+        return self if same else SliceVar(start, stop, step)
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if name in ("start", "stop", "step"):

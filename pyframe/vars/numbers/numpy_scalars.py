@@ -16,7 +16,7 @@ from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import BINARY, ConstVar, fold, maker
 from ..protocol.opaque import OpaqueVar
-from ..registry import Handler, register
+from ..registry import Handler, call_model, register
 from ..tracer import Tracer
 from .dynamic import wrap_number as wrap_python_number
 from .symint import NumberVar
@@ -106,6 +106,8 @@ class NumpyFunctionVar(ConstVar):
         return type(self.value) is numpy.ufunc and all(isinstance(slots.constant_or(a, None), _SCALARS) for a in args)
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if (model := call_model(self.value)) is not None:
+            return model(tx, list(args), dict(kwargs))
         if not self.gives_number(args):
             return tx.graph_break("unknown-c-function", f"numpy.{self.value.__name__} of something other than numbers")
         return _call(tx, f"numpy.{self.value.__name__}", self.value, args, kwargs)

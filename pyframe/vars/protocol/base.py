@@ -92,6 +92,10 @@ class Var:
     def unsupported(self, tx: Tracer, what: str) -> Any:
         return tx.graph_break("unsupported-object", f"{what} on {self.describe()}")
 
+    def as_index(self, tx: Tracer) -> Var:
+        """What nodes take in place of this value in the index of a tensor."""
+        return self
+
     # ---- slots ----
     def getattr_(self, tx: Tracer, name: str) -> Var:
         return self.unsupported(tx, f"attribute {name!r}")

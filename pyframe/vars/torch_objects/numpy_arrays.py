@@ -1,45 +1,42 @@
-"""Traces programs that use NumPy arrays: a tensor that shares an array's memory represents it, and functions of
-`torch._numpy` replace NumPy's.
+"""Traces programs that use NumPy arrays: a tensor that shares an array's memory represents it.
 
 An array that exists before the frame becomes a graph input through `torch.from_numpy`; a result becomes an array again
-through `Tensor.numpy`. A NumPy function becomes a node that calls the function of the same name in `torch._numpy`.
+through `Tensor.numpy`. Operations on arrays become nodes that call `torch._numpy`; `numpy_functions` does the same for
+NumPy's functions. Numbers computed from constants alone are constants.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
-import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from ...core.source import CallSource, Source
+from ...core.source import Source
 from ..codegen import Codegen
 from ..containers.iterator import ItemsIteratorVar
-from ..containers.sequence import SequenceVar, SliceVar, TupleVar, is_plain
-from ..numbers.dynamic import wrap_tensor
-from ..numbers.numpy_scalars import NUMPY_FUNCTIONS, NUMPY_NUMBERS, NumpyFunctionVar, NumpyNumberVar
-from ..objects.originals import as_first_seen, guard_parts
+from ..containers.sequence import ListVar, SequenceVar, SliceVar, TupleVar, is_plain
+from ..numbers.numpy_scalars import NUMPY_NUMBERS, NumpyNumberVar
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
-from ..registry import Args, Kwargs, register
 from ..tracer import Tracer
 from . import tensor_class
 from .numpy_examples import Returned, compare_with_numpy, example_of, storage_of
 from .overrides import leaves_of
-from .tensor import INPLACE, TensorVar, tensor_and_args
+from .tensor import INPLACE, TensorVar
 
 try:
     import numpy
 except ImportError:  # torch also works without NumPy
     numpy = None  # type: ignore[assignment]
 
-_ABOUT_TYPES = frozenset("can_cast result_type issubdtype isscalar broadcast_shapes min_scalar_type".split())
-_TO_PYTHON = frozenset("item tolist tobytes tofile dump dumps data ctypes flat view setflags byteswap".split())
+_TO_PYTHON = frozenset("tobytes tofile dump dumps data ctypes flat setflags byteswap".split())
+_READS = frozenset("item tolist __int__ __float__ __index__ __complex__".split())
 _METADATA = frozenset("ndim size itemsize nbytes".split())
 
 
@@ -56,7 +53,7 @@ def tensor_of(array: Any) -> torch.Tensor | None:
         return None
     try:
         return _from_numpy(array)
-    except TypeError:
+    except (TypeError, ValueError):  # a dtype that torch lacks, or of another byte order
         return None
 
 
@@ -81,19 +78,19 @@ class NdArrayVar(Var):
         self.attrs: dict[str, Var] = {}
 
     def python_type(self) -> type:
-        return self._dtype().type if self.scalar else numpy.ndarray
+        return self.dtype().type if self.scalar else numpy.ndarray
 
     def describe(self) -> str:
         return str(self.source) if self.source else "an array of numpy"
 
-    def _dtype(self) -> Any:
+    def dtype(self) -> Any:
         return torch.empty(0, dtype=self.tensor.fake.dtype, device="cpu").numpy().dtype
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if name == "shape":
             return TupleVar([make(size) for size in self.tensor.fake.shape])
         if name == "dtype":
-            return ConstVar(self._dtype())
+            return ConstVar(self.dtype())
         if name == "__class__":
             return make(self.python_type())
         if name in _METADATA:
@@ -102,6 +99,9 @@ class NdArrayVar(Var):
                         * (fake.element_size() if name == "nbytes" else 1))  # fmt: skip
         if name in ("T", "real", "imag"):
             return _node(tx, f"get_{name}", operator.attrgetter(name), [self], {})
+        if name == "strides" and self.source is not None:
+            size = self.tensor.fake.element_size()
+            return TupleVar([make(stride * size) for stride in self.tensor.fake.stride()])
         found = lookup(self.python_type(), name)
         if found is MISSING:
             tx.raise_(AttributeError, f"'{_module_name(self.python_type())}' object has no attribute {name!r}")
@@ -112,14 +112,49 @@ class NdArrayVar(Var):
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name in _TO_PYTHON:
             return tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
+        if name in _READS:
+            return self._read(tx, name, args)
+        if name == "__abs__":
+            return _node(tx, "absolute", torch_numpy().absolute, [self], {}, numpy.absolute)
+        if name in ("__divmod__", "__rdivmod__") and len(args) == 1 and is_operand(args[0]):
+            sides = [self, args[0]] if name == "__divmod__" else [args[0], self]
+            return TupleVar([slots.binary(tx, op, *sides) for op in ("//", "%")])
         if name.startswith("__"):
             return self.unsupported(tx, f"method {name!r}")
+        if name == "view":
+            return _node(tx, "view", _view, [self, *args], kwargs, _view_of_array)
+        if name == "astype" and (found := self._as_type(tx, args, kwargs)) is not None:
+            return found
         if name == "fill":
             self.setitem(tx, ConstVar(Ellipsis), args[0])
             return ConstVar(None)
-        if not hasattr(_numpy().ndarray, name):
+        if not hasattr(torch_numpy().ndarray, name):
             return self.unsupported(tx, f"method {name!r}")
         return _node(tx, f"call_{name}", _method(name), [self, *args], kwargs)
+
+    def _read(self, tx: Tracer, name: str, args: Sequence[Var]) -> Var:
+        """The elements as Python numbers."""
+        fake = self.tensor.fake
+        single = fake.dim() == 0 or name == "item" and isinstance(fake.numel(), int) and fake.numel() == 1
+        if args or not (single or name == "tolist"):
+            return tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
+        return self.tensor.method(tx, name, [], {})
+
+    def _as_type(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var | None:
+        """`array.astype(dtype, copy=False)`, which `torch._numpy` lacks; None for other calls."""
+        if self.scalar or len(args) != 1 or kwargs.keys() != {"copy"}:
+            return None
+        if slots.constant_or(kwargs["copy"], True) is not False:
+            return None
+        dtype = dtype_of(args[0])
+        if dtype is None:
+            return None
+        return self if dtype == self.dtype() else self.call_method(tx, "astype", [ConstVar(dtype)], {})
+
+    def as_index(self, tx: Tracer) -> Var:
+        if self.scalar and self.tensor.fake.dtype is not torch.bool:
+            return self._read(tx, "__index__", [])
+        return self.tensor
 
     # ---- slots ----
     def unary(self, tx: Tracer, op: str) -> Var:
@@ -135,7 +170,7 @@ class NdArrayVar(Var):
         if isinstance(other, TensorVar) and not op.endswith("="):
             number = self._as_number(tx, op, other)
             return slots.binary(tx, op, other, number) if reflected else slots.binary(tx, op, number, other)
-        if not _operand(other):
+        if not is_operand(other):
             return None
         if op in INPLACE:
             if reflected or self.scalar:
@@ -148,9 +183,11 @@ class NdArrayVar(Var):
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         if isinstance(other, TensorVar):
             return slots.compare(tx, op, self._as_number(tx, op, other), other)
-        return _node(tx, COMPARE[op].__name__, COMPARE[op], [self, other], {}) if _operand(other) else None
+        return _node(tx, COMPARE[op].__name__, COMPARE[op], [self, other], {}) if is_operand(other) else None
 
     def truth(self, tx: Tracer) -> bool:
+        if self.tensor.fake.dim() == 0 and (value := tx.graph.known.value_of(self.tensor)) is not None:
+            return bool(value)
         return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
 
     def length(self, tx: Tracer) -> Var:
@@ -187,26 +224,38 @@ def _module_name(kind: type) -> str:
     return f"numpy.{kind.__name__}"
 
 
-def _operand(other: Var) -> bool:
+def is_operand(other: Var) -> bool:
     return isinstance(other, NdArrayVar) or isinstance(
         slots.constant_or(other, None), (int, float, complex, *NUMPY_NUMBERS)
     )
 
 
-def _result(var: Var, returned: Sequence[Returned] | None) -> Var:
+def _result(tx: Tracer, var: Var, returned: Sequence[Returned] | None) -> Var:
     """The result of a node, with tensors converted to arrays, or to scalars where NumPy returns scalars."""
     if isinstance(var, TensorVar):
         scalar = var.fake.dim() == 0 if returned is None else returned[0].scalar
-        return NdArrayVar(var, None, scalar)
+        value = tx.graph.known.value_of(var) if scalar else None
+        return NdArrayVar(var, None, scalar) if value is None else NumpyNumberVar(number_of(value))
     if is_plain(var):
         each = [None] * len(var.items) if returned is None else [[item] for item in returned]
-        return type(var)([_result(item, found) for item, found in zip(var.items, each, strict=True)])
+        return type(var)([_result(tx, item, found) for item, found in zip(var.items, each, strict=True)])
     return var
+
+
+def dtype_of(var: Var) -> Any:
+    """The dtype that NumPy makes of an argument such as "f4", `numpy.float32` or `float`; None if it is None, is not
+    known while tracing, or is not a dtype of the machine's byte order."""
+    value = slots.constant_or(var, None)
+    try:
+        dtype = None if value is None else numpy.dtype(value)
+    except TypeError:
+        return None
+    return dtype if dtype is not None and dtype.isnative else None
 
 
 # ---- nodes ----
 @functools.cache
-def _numpy() -> Any:
+def torch_numpy() -> Any:
     import torch._numpy  # deferred until first use
 
     return torch._numpy
@@ -214,7 +263,11 @@ def _numpy() -> Any:
 
 @functools.cache
 def _method(name: str) -> Callable[..., Any]:
-    return lambda array, *args, **kwargs: getattr(array, name)(*args, **kwargs)
+    def call(array: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(array, name)(*args, **kwargs)
+
+    _DESCRIBED[call] = getattr(torch_numpy().ndarray, name)
+    return call
 
 
 @functools.cache
@@ -230,14 +283,31 @@ def _target(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def _as_arrays(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return _numpy().ndarray(value)
+        return torch_numpy().ndarray(value)
     return type(value)(map(_as_arrays, value)) if type(value) in (list, tuple) else value
 
 
 def _as_tensors(value: Any) -> Any:
-    if isinstance(value, _numpy().ndarray):
+    if isinstance(value, torch_numpy().ndarray):
         return value.tensor
     return type(value)(map(_as_tensors, value)) if type(value) in (list, tuple) else value
+
+
+def _view(array: Any, dtype: Any = None) -> Any:
+    tensor = array.tensor
+    return torch_numpy().ndarray(tensor.view(tensor.shape) if dtype is None else tensor.view(_torch_dtype(dtype)))
+
+
+def _view_of_array(array: Any, *dtype: Any) -> Any:
+    return array.view(*dtype)
+
+
+def _torch_dtype(name: str) -> torch.dtype:
+    return torch.from_numpy(numpy.empty(0, name)).dtype
+
+
+class Differs(Exception):
+    """torch's implementation of a function differs from NumPy's; the text says how."""
 
 
 def _node(
@@ -248,35 +318,109 @@ def _node(
     kwargs: Mapping[str, Var],
     original: Callable[..., Any] | None = None,
 ) -> Var:
-    """Call `fn`, a function of `torch._numpy`, as a node. `original`: NumPy's function, if it differs from `fn`."""
+    """Call `fn`, a function of `torch._numpy`, as a node. `original`: NumPy's function, if it differs from `fn`. The
+    graph breaks if the two differ."""
+    try:
+        return try_node(tx, name, fn, args, kwargs, original)
+    except Differs as difference:
+        return tx.graph_break("unsupported-torch-op", str(difference))
+
+
+def try_node(
+    tx: Tracer,
+    name: str,
+    fn: Callable[..., Any],
+    args: Sequence[Var],
+    kwargs: Mapping[str, Var],
+    original: Callable[..., Any] | None = None,
+) -> Var:
+    """Like `_node`, but raises `Differs` where NumPy's function and torch's differ."""
     if not tensor_class.as_at_import():  # torch._numpy calls tensor methods
         tx.graph_break("unsupported-object", f"numpy.{name}, while attributes of torch.Tensor are the program's own,")
+    args, kwargs = _with_dtypes(fn, args, kwargs)
     values = [_node_argument(tx, arg) for arg in args]
     named = {key: _node_argument(tx, value) for key, value in kwargs.items()}
     target = _target(name, fn)
-    returned, difference = compare_with_numpy(original or fn, target, args, kwargs, _example)
+    returned, difference, kind = compare_with_numpy(original or fn, target, args, kwargs, _example)
     if difference is not None:
-        tx.graph_break("unsupported-torch-op", f"torch's implementation of numpy.{name} {difference}")
+        raise Differs(f"torch's implementation of numpy.{name} {difference}")
     known = set(tx.graph.graph.nodes)
     result = tx.graph.call(target, values, named)
     if returned is None:
-        return _result(result, None)
+        return _result(tx, result, None)
     tensors = _tensors(result)
     found = [torch.empty(0, dtype=tensor.fake.dtype, device="cpu").numpy().dtype for tensor in tensors]
     expected = [each.dtype for each in returned]
     if expected != found:
         tx.graph.forget(known)
-        tx.graph_break("unsupported-torch-op", f"numpy.{name} returns {expected}, torch's implementation {found}")
+        cast = _cast_operands(tx, original or fn, args)
+        if cast is None or kwargs:
+            raise Differs(f"numpy.{name} returns {expected}, torch's implementation {found}")
+        return try_node(tx, name, fn, cast, kwargs, original)
     given = {storage_of(x.fake) for x in _tensors(TupleVar([*values, *named.values()]))}
     copies = []
     for tensor, each in zip(tensors, returned, strict=True):
         shares = storage_of(tensor.fake) in given
         if each.shares and (each.reversed or not shares):
             tx.graph.forget(known)
-            tx.graph_break("unsupported-torch-op", f"numpy.{name} returns a view, torch's implementation a copy")
+            raise Differs(f"numpy.{name} returns a view, torch's implementation a copy")
         if shares and each.shares is False:
             copies.append(tensor)
-    return _result(_copied(tx, result, copies), returned)
+    made = _result(tx, _copied(tx, result, copies), returned)
+    return _KINDS[kind](made.items) if is_plain(made) and kind in _KINDS else made
+
+
+# `torch._numpy` returns tuples where NumPy returns lists, and the reverse.
+_KINDS: dict[type | None, type[ListVar | TupleVar]] = {list: ListVar, tuple: TupleVar}
+_UFUNCS = {} if numpy is None else {operator.truediv: numpy.true_divide, operator.pow: numpy.power}
+
+
+def _cast_operands(tx: Tracer, fn: Callable[..., Any], args: Sequence[Var]) -> Sequence[Var] | None:
+    """The arguments of a ufunc with arrays converted to the dtypes that NumPy computes with, such as those of integers
+    to float64 for a square root, where torch computes in float32. None if nothing is to be converted."""
+    ufunc = _UFUNCS.get(fn, fn)
+    if type(ufunc) is not numpy.ufunc or len(args) != ufunc.nin or ufunc.signature is not None:
+        return None
+    given = [arg.dtype() if isinstance(arg, NdArrayVar) else type(slots.constant_or(arg, None)) for arg in args]
+    if not all(isinstance(each, numpy.dtype) or each in (int, float, complex) for each in given):
+        return None
+    try:
+        computed = ufunc.resolve_dtypes((*given, *[None] * ufunc.nout))
+    except TypeError:
+        return None
+    cast = [
+        arg.call_method(tx, "astype", [ConstVar(dtype)], {})
+        if isinstance(arg, NdArrayVar) and arg.dtype() != dtype else arg
+        for arg, dtype in zip(args, computed, strict=False)
+    ]  # fmt: skip
+    return cast if any(new is not arg for new, arg in zip(cast, args, strict=True)) else None
+
+
+def _with_dtypes(
+    fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]
+) -> tuple[Sequence[Var], Mapping[str, Var]]:
+    """The arguments with dtypes in any form ("f4", `numpy.float32`, `float`) as objects of `numpy.dtype`."""
+    at = _dtype_at(fn)
+    if at is not None and at < len(args) and (dtype := dtype_of(args[at])) is not None:
+        args = [*args[:at], ConstVar(dtype), *args[at + 1 :]]
+    if "dtype" in kwargs and (dtype := dtype_of(kwargs["dtype"])) is not None:
+        kwargs = {**kwargs, "dtype": ConstVar(dtype)}
+    return args, kwargs
+
+
+@functools.cache
+def _dtype_at(fn: Callable[..., Any]) -> int | None:
+    """The position of the argument `dtype` of a function of `torch._numpy`, or of a method of its arrays; None if it
+    has none."""
+    try:
+        names = list(inspect.signature(inspect.unwrap(_DESCRIBED.get(fn, fn))).parameters)
+    except ValueError:  # operators
+        return None
+    return names.index("dtype") if "dtype" in names else None
+
+
+# The methods of `torch._numpy.ndarray` that functions of `_method` call.
+_DESCRIBED: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def _tensors(var: Var) -> list[TensorVar]:
@@ -324,88 +468,7 @@ def _node_argument(tx: Tracer, var: Var) -> Var:
     return var
 
 
-# ---- functions ----
-class ArrayFunctionVar(NumpyFunctionVar):
-    """A NumPy function. Called with numbers only, it is folded to a constant."""
-
-    __slots__ = ()
-
-    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if not any(map(_has_array, (*args, *kwargs.values()))) and self.gives_number(args):
-            return super().call(tx, args, kwargs)
-        name = _functions().get(self.value)
-        if name is None:
-            return tx.graph_break("unknown-c-function", f"{self.value.__module__}.{self.value.__name__}")
-        fn = operator.attrgetter(name)(_numpy())
-        return _node(tx, name, fn, args, kwargs, self.value)
-
-    def reconstruct(self, cg: Codegen) -> None:
-        cg.load_const(self.value)
-
-
-def _has_array(var: Var) -> bool:
-    return isinstance(var, NdArrayVar) or is_plain(var) and any(map(_has_array, var.items))
-
-
-@functools.cache
-def _functions() -> dict[Any, str]:
-    """NumPy functions that `torch._numpy` also has, with their names."""
-    ours = _numpy()
-    found = {}
-    modules = (("", numpy, ours), ("linalg.", numpy.linalg, ours.linalg), ("fft.", numpy.fft, ours.fft))
-    for prefix, theirs, module in modules:
-        for name in dir(module):
-            fn = getattr(theirs, name, None)
-            kinds = isinstance(fn, type) or name.startswith("_") or name in _ABOUT_TYPES
-            if callable(fn) and not kinds and callable(getattr(module, name)):
-                found[fn] = prefix + name
-    return found
-
-
-def wrap_array(tx: Tracer, value: Any, source: Source | None) -> Var | None:
-    """The Var of an array; None if no tensor can share its memory."""
-    tensor = tensor_of(value) if source is not None and type(value) is numpy.ndarray else None
-    if source is None or tensor is None:
-        return None
-    tx.guard(source, "TYPE", numpy.ndarray)
-    shared = wrap_tensor(tx, tensor, CallSource(source, tensor_of, "torch.from_numpy"))
-    assert isinstance(shared, TensorVar)
-    return NdArrayVar(shared, source)
-
-
-def wrap_numpy(tx: Tracer, value: Any, source: Source | None) -> Var | None:
-    """The Var of a NumPy array or function; None for other objects."""
-    if numpy is None:
-        return None
-    cls: type = type(value)  # isinstance() might run the object's `__class__`
-    if issubclass(cls, numpy.ndarray):
-        return wrap_array(tx, value, source)
-    kinds = (types.FunctionType, types.BuiltinFunctionType, *NUMPY_FUNCTIONS)
-    # The name of the module only saves the look-up in `_functions`, which imports torch._numpy; except for ufuncs: for
-    # these it is the only record of who defined them.
-    if not issubclass(cls, kinds) or not (getattr(value, "__module__", None) or "").startswith("numpy"):
-        return None
-    if not issubclass(cls, NUMPY_FUNCTIONS) and value not in _functions():
-        return None
-    tx.guard(source, "ID", value)
-    written = getattr(value, "__wrapped__", value)  # inside the `__array_function__` dispatcher
-    if isinstance(written, types.FunctionType):
-        if not as_first_seen(written):
-            return None
-        guard_parts(tx, written)
-    return ArrayFunctionVar(value, source)
-
-
-@register(torch.Tensor, method="numpy")
-def _tensor_numpy(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    """`tensor.numpy()`."""
-    tensor, args = tensor_and_args(args)
-    fake = tensor.fake
-    if args or kwargs or fake.requires_grad or fake.device.type != "cpu" or fake.is_conj() or fake.is_neg():
-        return tx.graph_break("tensor-to-python", f".numpy() of {tensor.describe()}")
-    return NdArrayVar(tensor)
-
-
+# ---- tensors of arrays ----
 def dtype_of_scalars(tx: Tracer, value: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Mapping[str, Var]:
     """The keyword arguments of a call of `torch.tensor`, `as_tensor` or `asarray`, which infer the dtype from numpy
     scalars in their data: nodes have plain numbers, so that the dtype becomes an argument."""

@@ -46,10 +46,11 @@ def storage_of(fake: torch.Tensor) -> Any:
 
 class Comparison(NamedTuple):
     """returned: NumPy's results, None if no example could be run. difference: how `torch._numpy` differs from NumPy,
-    None if it does not."""
+    None if it does not. kind: the type of what NumPy returns; None if no example could be run."""
 
     returned: list[Returned] | None
     difference: str | None
+    kind: type | None = None
 
 
 def example_of(fake: torch.Tensor, most: float, number: int) -> Any:
@@ -121,7 +122,7 @@ def _run(
     if any(isinstance(each, numpy.ndarray) and not each.flags.writeable for each in results):
         return Comparison(None, "returns an array that can be written")
     arrays = _arrays([*given, *named.values()])
-    return Comparison([_returned(each, arrays) for each in results], None)
+    return Comparison([_returned(each, arrays) for each in results], None, type(result))
 
 
 def _as_tensors(value: Any) -> Any:

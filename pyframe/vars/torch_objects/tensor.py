@@ -336,6 +336,7 @@ class TensorVar(Var):
     def getitem(self, tx: Tracer, key: Var) -> Var:
         if tx.overrides.may_override([self, key]):
             return tx.overrides.method("__getitem__", [self, key], {})
+        key = key.as_index(tx)
         keys = _keys(key)
         if any(map(_is_symbolic, keys)) and all(map(_moves_view, keys)):
             return self._viewed(tx, keys)
@@ -366,6 +367,7 @@ class TensorVar(Var):
         if tx.overrides.may_override([self, key, value]):
             tx.overrides.method("__setitem__", [self, key, value], {})
             return
+        key = key.as_index(tx)
         keys = _keys(key)
         if any(map(_is_symbolic, keys)) and all(map(_moves_view, keys)):
             tx.graph.call(operator.setitem, [self._viewed(tx, keys), ConstVar(Ellipsis), value], {})
