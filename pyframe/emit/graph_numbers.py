@@ -31,6 +31,9 @@ from .graph_stack import GraphStack
 from .loops import loops_of
 from .unbacked import LazyUnbackedNode, new_numbers, size_of, truth_as_int
 
+# Numbers that are read from tensors before a loop that reads more of them breaks the graph.
+MOST_IN_LOOP = 16
+
 
 class GraphNumbers:
     """`values`: the numbers that vary in this capture, by source: SymInts, and the values of floats. `promised`: the
@@ -45,7 +48,8 @@ class GraphNumbers:
         self._nodes: dict[tuple[fx.Graph, Tree], fx.Node] = {}
         self.values: dict[Source, Any] = {}
         self.promised: set[Source] = set()
-        self.made_in_loop = False  # unbacked numbers were created in a function that is called in a loop
+        self.made_in_loop = False  # unbacked numbers were created in a loop
+        self._created = 0  # how many unbacked numbers were created
 
     # ---- nodes ----
     def node(self, tree: Tree) -> Any:
@@ -169,9 +173,9 @@ class GraphNumbers:
         return config.capture_dynamic_output_shape_ops and self._makes()
 
     def _makes(self) -> bool:
-        """False in functions that torch.func transforms, and in a loop, where a break makes the body a graph of its own
-        that serves all iterations. In a function that is called in a loop, such as a layer of a model, only once a
-        break in the loop is known to be needed anyway."""
+        """False in functions that torch.func transforms, and in a loop of the user's once a break in it is known to be
+        needed anyway, or if it reads many numbers: a break makes its body a graph of its own that serves all
+        iterations. Loops of libraries are never captured on their own."""
         tx = self._tx
         if self._history.concrete or self._stack.in_transform:
             return False
@@ -180,10 +184,12 @@ class GraphNumbers:
         own = True  # whether the frame is the user's innermost one, or one of a library below it
         for frame in reversed(tx.frames):
             in_loop = any(frame.at in members for members in loops_of(frame.code).values())
-            if in_loop and (own or not self._history.makes_in_loops):
+            of_library = skipped_file(frame.code.co_filename)
+            many = own and self._created > MOST_IN_LOOP
+            if in_loop and not of_library and (many or not self._history.makes_in_loops):
                 return False
             self.made_in_loop = self.made_in_loop or in_loop
-            own = own and skipped_file(frame.code.co_filename)
+            own = own and of_library
         return True
 
     def unbacked_argument(self) -> Var:
@@ -210,6 +216,7 @@ class GraphNumbers:
 
     def _register(self, value: Any, build: Callable[[], fx.Node]) -> None:
         """Register `value`, a new symbol, as the result of the node that `build` creates."""
+        self._created += 1
         holder = LazyUnbackedNode(self._stack.current, value, build)
         source = UnbackedSource(len(self.shapes.source_of), holder, f"{value}")
         self.shapes.source_of[value.node.expr] = source

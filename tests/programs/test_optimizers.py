@@ -20,6 +20,8 @@ VARIANTS = [
     ("Adam", {"fused": True, "amsgrad": True, "weight_decay": 0.1}), ("Adagrad", {"fused": True, "lr_decay": 0.1}),
     ("NAdam", {"foreach": True}), ("RAdam", {"foreach": True}), ("Adamax", {}), ("Adadelta", {}), ("Rprop", {}),
     ("RMSprop", {"foreach": True, "centered": True, "momentum": 0.5}), ("ASGD", {"foreach": True}), ("Muon", {}),
+    ("RAdam", {"foreach": False, "weight_decay": 0.1}), ("ASGD", {"foreach": False, "maximize": True}),
+    ("RAdam", {"decoupled_weight_decay": True, "weight_decay": 0.1, "maximize": True}), ("Adafactor", {}),
 ]  # fmt: skip
 
 
@@ -81,6 +83,38 @@ def without_bfloat16(name: str, options: dict) -> list[torch.Tensor]:
 @pytest.mark.parametrize("name, options", [v for v in VARIANTS if hasattr(torch.optim, v[0])])
 def test_compiled_step(name, options):
     same(name, options, "step")
+
+
+@pytest.mark.parametrize("name", ["Adam", "RAdam", "ASGD", "NAdam", "Rprop"])
+@pytest.mark.parametrize("foreach", [False, True])
+def test_two_captures_without_a_break(name, foreach):
+    """The first step creates the state; all others are one capture, whatever the number of steps."""
+    model = nn.Linear(3, 4)
+    optimizer = getattr(torch.optim, name)(model.parameters(), foreach=foreach)
+    step = pyframe.compile(optimizer.step, backend="eager", fullgraph=True)
+    pyframe.reset()
+    for _ in range(STEPS + 3):
+        model(torch.ones(2, 3)).sum().backward()
+        step()
+    assert counters["graphs"] == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_radam_where_its_length_crosses_the_limit(dtype):
+    """The rectification begins at the sixth step; before, float32 would lose the digits that decide it."""
+    results = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        param = nn.Parameter(torch.randn(3, 2, dtype=dtype))
+        optimizer = torch.optim.RAdam([param], lr=0.1)
+        step = pyframe.compile(optimizer.step, backend="eager", fullgraph=True) if compiled else optimizer.step
+        seen = []
+        for _ in range(9):
+            param.grad = torch.randn(3, 2, dtype=dtype)
+            step()
+            seen.append(param.detach().clone())
+        results.append(torch.stack(seen))
+    torch.testing.assert_close(*results, rtol=2e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}])
