@@ -7,6 +7,7 @@ program creates, the trace runs an equivalent cache written in Python.
 from __future__ import annotations
 
 import functools
+import gc
 import operator
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,7 +61,8 @@ class CachedFunctionVar(HeldVar):
             values, named = [_known(tx, arg) for arg in args], {key: _known(tx, arg) for key, arg in kwargs.items()}
         except NotConstant:
             return self.unsupported(tx, "a call with arguments known only at run time")
-        if any(effect.kind != "CALL" for effect in tx.effects) and _may_read_state(self.value.__wrapped__):
+        changed = [effect.target for effect in tx.effects if effect.kind != "CALL"]
+        if changed and _may_read(self.value.__wrapped__, changed):
             return self.unsupported(tx, "a call after a change of an object that it may read")
         try:
             result = self.value(*values, **named)
@@ -123,22 +125,75 @@ def _call_of(cached: Any, keywords: tuple[str, ...], *values: Any) -> Source:
     return CallSource(ConstSource.of(call, label), operator.call, "call")
 
 
-def _may_read_state(fn: Any, callers: tuple[Any, ...] = ()) -> bool:
-    """Whether a function, or one that it calls, may read something that a program can change: a global or a variable of
-    a closure that is not a module, class or function."""
-    if fn in callers or isinstance(fn, types.ModuleType | type | types.BuiltinFunctionType | CACHED):
+def _may_read(fn: Any, changed: Sequence[Var]) -> bool:
+    """Whether a function may read one of these objects, which the frame has changed."""
+    state = _state(fn)
+    if state == []:
         return False
-    if not isinstance(fn, types.FunctionType) or len(callers) > _MAX_DEPTH:
+    objects = [var.value if isinstance(var, InstanceVar) else MISSING for var in changed]
+    if state is None or any(value is MISSING for value in objects):
         return True
+    reached = _reachable(state)
+    return reached is None or any(id(value) in reached for value in objects)
+
+
+def _state(fn: Any, callers: tuple[Any, ...] = ()) -> list[Any] | None:
+    """What a function, and those that it calls, may read that a program can change: globals and variables of closures
+    that are not modules, classes or functions; None if that is unknown."""
+    if any(fn is caller for caller in callers):
+        return []
+    if isinstance(fn, types.ModuleType | type | types.BuiltinFunctionType | CACHED):
+        return []
+    if not isinstance(fn, types.FunctionType):
+        return [fn]
+    if len(callers) > _MAX_DEPTH:
+        return None
     if skipped_file(fn.__code__.co_filename):
-        return False
+        return []
     names = [name for code in _codes(fn.__code__) for name in code.co_names]
     read = [fn.__globals__[name] for name in names if name in fn.__globals__]
     try:
         read += [cell.cell_contents for cell in fn.__closure__ or ()]
     except ValueError:  # an empty cell
-        return True
-    return any(_may_read_state(value, (*callers, fn)) for value in read)
+        return None
+    found: list[Any] = []
+    for value in read:
+        more = _state(value, (*callers, fn))
+        if more is None:
+            return None
+        found += more
+    return found
+
+
+def _reachable(roots: Sequence[Any]) -> set[int] | None:
+    """The ids of the objects that can be reached from these without passing a module or class, those included that
+    methods of the objects may read; None if that is unknown or there are too many."""
+    seen: set[int] = set()
+    classes: set[type] = set()
+    todo = list(roots)
+    while todo:
+        each = todo.pop()
+        if id(each) in seen or isinstance(each, types.ModuleType | type):
+            continue
+        seen.add(id(each))
+        cls = type(each)
+        functions = [each] if isinstance(each, types.FunctionType) else [] if cls in classes else _methods(cls)
+        classes.add(cls)
+        read = [_state(function) for function in functions]
+        if None in read or len(seen) > _MAX_REACHED:
+            return None
+        todo += [value for values in read for value in values or ()]
+        if not isinstance(each, types.FunctionType):
+            todo += gc.get_referents(each)
+    return seen
+
+
+def _methods(cls: type) -> list[types.FunctionType]:
+    """The Python functions that using an instance of a class may call."""
+    found = [value for base in cls.__mro__ for value in vars(base).values()]
+    found += [part for value in found if isinstance(value, property) for part in (value.fget, value.fset, value.fdel)]
+    found = [getattr(value, "__func__", value) for value in found]
+    return [value for value in found if isinstance(value, types.FunctionType)]
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -150,6 +205,7 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 _MAX_DEPTH = 8
+_MAX_REACHED = 50_000
 
 
 @register(CACHED)

@@ -500,3 +500,42 @@ def test_an_object_has_one_weak_reference_without_a_callback():
     assert compiled(torch.ones(2))[1:] == f(torch.ones(2))[1:] == (True, True, False, True, False, False, False)
     ref, keys["a"] = keys["a"], ref
     assert compiled(torch.ones(2))[1:] == f(torch.ones(2))[1:]
+
+
+class Counted:
+    def __init__(self):
+        self.n = 0
+        self.held = [self]
+
+
+class ReadsGlobal:
+    def number(self):
+        return COUNTED.n
+
+
+COUNTED, OTHER, READER = Counted(), Counted(), ReadsGlobal()
+
+
+@pytest.mark.parametrize(
+    "read, captured",
+    [
+        (lambda: len(OTHER.held), True), (lambda: COUNTED.n, False), (lambda: READER.number(), False),
+        (lambda: OTHER.held[0].n, True), (lambda: [COUNTED][0].n, False),
+    ],
+)  # fmt: skip
+def test_a_cached_function_after_a_change_of_an_object_that_it_cannot_reach(read, captured):
+    """Methods count: they read globals of their own."""
+    cached = functools.lru_cache(read)
+
+    def fn(x, n):
+        COUNTED.n = n
+        return x + cached()
+
+    pyframe.reset()
+    compiled, x = pyframe.compile(fn, backend="eager"), torch.ones(2)
+    for n in (3, 4):
+        cached.cache_clear()
+        got = compiled(x, n)
+        cached.cache_clear()
+        torch.testing.assert_close(got, fn(x, n))
+    assert (not counters["graph_breaks"]) is captured
