@@ -3,7 +3,8 @@
     python -m benchmarks.capture [--only SUBSTRING ...] [--quick] [--reuse] [--compare]
 
 Each model runs twice in a process of its own, with a backend that runs the graph as it is, and its result is compared
-with eager's. `operators` counts those that run from graphs in the second call. `--reuse` takes the columns of
+with eager's. `operators` counts those that run from graphs in the second call. `CPU seconds` is the processor time of
+the first call, which other programs on the machine hardly change. `--reuse` takes the columns of
 torch.compile from the last results; columns that were added since are "-". `--compare`, for another Python or torch,
 measures `pyframe` alone, writes nothing, and prints each model whose graphs, breaks, reasons of breaks, operators or
 equality differ from the last results; exit status 1 if there are more graphs or breaks, or if results differ.
@@ -98,6 +99,16 @@ class Operators:
         return run
 
 
+class Clock:
+    """Measures the time since it was created, in seconds: by the clock, and of the processor."""
+
+    def __init__(self) -> None:
+        self.wall, self.cpu = time.perf_counter(), time.process_time()
+
+    def spent(self) -> dict[str, float]:
+        return {"seconds": time.perf_counter() - self.wall, "cpu_seconds": time.process_time() - self.cpu}
+
+
 def _ours(model: Any, run: Any) -> tuple[dict[str, Any], list[Any]]:
     import pyframe
     from pyframe.metrics import counters
@@ -106,14 +117,14 @@ def _ours(model: Any, run: Any) -> tuple[dict[str, Any], list[Any]]:
     compiled = pyframe.compile(model, backend=operators.backend)
     reasons: list[str] = []
     with _break_reasons(reasons):
-        start = time.perf_counter()
+        clock = Clock()
         got = [run(compiled)]
-        seconds = time.perf_counter() - start
+        spent = clock.spent()
     counted = {"graphs": counters["graphs"], "breaks": sum(counters["graph_breaks"].values())}
     operators.ran = 0
     got.append(run(compiled))
     counted |= {"operators": operators.ran, "recompiles": counters["recompiles"]}
-    return {**counted, "seconds": seconds, "reasons": reasons}, got
+    return {**counted, **spent, "reasons": reasons}, got
 
 
 def _break_reasons(reasons: list[str]) -> Any:
@@ -138,10 +149,10 @@ def _theirs(model: Any, run: Any) -> tuple[dict[str, Any], list[Any]]:
 
     operators = Operators()
     compiled = torch.compile(model, backend=operators.backend)
-    start = time.perf_counter()
+    clock = Clock()
     got = [run(compiled)]
     measured = {
-        "seconds": time.perf_counter() - start,
+        **clock.spent(),
         "graphs": operators.graphs,
         "breaks": max(sum(counters["graph_break"].values()), operators.graphs - 1),
         "reasons": [str(reason) for reason in counters["graph_break"]],
@@ -196,10 +207,12 @@ def row(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, An
         "breaks": of(ours, "breaks"),
         "operators": of(ours, "operators"),
         "seconds": of(ours, "seconds"),
+        "CPU seconds": of(ours, "cpu_seconds"),
         "torch.compile graphs": of(theirs, "graphs"),
         "torch.compile breaks": of(theirs, "breaks"),
         "torch.compile operators": of(theirs, "operators"),
         "torch.compile seconds": of(theirs, "seconds"),
+        "torch.compile CPU seconds": of(theirs, "cpu_seconds"),
         "first break": _shortened(ours.get("error") or next(iter(ours.get("reasons", ())), "")),
         "torch.compile error": _shortened(theirs.get("error", "")),
     }
@@ -219,9 +232,10 @@ def summary(rows: list[dict[str, Any]]) -> str:
     wrong = [row["model"] for row in rows if row["equal"] is False]
     failed = [row["model"] for row in rows if row["equal"] == "error"]
     lines = [
-        f"{len(rows)} models: {len(whole)} without breaks ({len(whole) / max(len(rows), 1):.0%}), "
+        f"{len(rows)} models: {len(whole)} without breaks ({len(whole) / max(len(rows), 1):.1%}), "
         f"{len(more)} of {len(compared)} with more graphs than torch.compile, {len(wrong)} not equal to eager, "
-        f"{len(failed)} that did not run"
+        f"{len(failed)} that did not run",
+        *_capture_times(rows),
     ]
     for label, names in (
         ("with breaks", [row["model"] for row in ran if row["breaks"]]),
@@ -231,6 +245,14 @@ def summary(rows: list[dict[str, Any]]) -> str:
         if names:
             lines.append(f"{label}: {', '.join(names)}")
     return "\n".join(lines)
+
+
+def _capture_times(rows: list[dict[str, Any]]) -> list[str]:
+    """A line with the processor time of all first calls."""
+    columns = ("CPU seconds", "torch.compile CPU seconds")
+    timed = [row for row in rows if all(isinstance(row[column], float) for column in columns)]
+    ours, theirs = (sum(row[column] for row in timed) for column in columns)
+    return [f"first calls of {len(timed)} models: {ours:.0f} s of CPU, torch.compile {theirs:.0f} s"] if timed else []
 
 
 def last_results() -> dict[str, dict[str, Any]]:
