@@ -13,7 +13,7 @@ from ..containers.iterator import ItemsIteratorVar, IteratorVar, LazyVar, Revers
 from ..containers.ranges import RangeVar
 from ..containers.sequence import ListVar, SequenceVar, TupleVar, sorted_by, sorted_items
 from ..containers.sets import SetVar
-from ..numbers.symint import is_unbacked
+from ..numbers.symint import apply, is_number, is_unbacked
 from ..objects.classes import is_callable
 from ..objects.instances import InstanceVar
 from ..protocol import slots
