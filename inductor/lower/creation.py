@@ -56,7 +56,8 @@ def zeros(graph: LoweringGraph, like: Any, *args: Any, **kwargs: Any) -> TensorV
 @lowering("empty", "empty_like", "new_empty")
 def empty(graph: LoweringGraph, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
     """0 everywhere, as the contents are arbitrary; with deterministic algorithms what eager fills the memory with."""
-    if not (torch.are_deterministic_algorithms_enabled() and torch.utils.deterministic.fill_uninitialized_memory):  # type: ignore[attr-defined]
+    fills: bool = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    if not (fills and torch.are_deterministic_algorithms_enabled()):
         return _filled(graph, 0)
     dtype = graph.val.dtype
     if dtype == torch.bool:
