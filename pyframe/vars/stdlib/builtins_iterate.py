@@ -13,7 +13,6 @@ from ..containers.iterator import ItemsIteratorVar, IteratorVar, LazyVar, Revers
 from ..containers.ranges import RangeVar
 from ..containers.sequence import ListVar, SequenceVar, TupleVar, sorted_by, sorted_items
 from ..containers.sets import SetVar
-from ..numbers.symint import apply, is_number, is_unbacked
 from ..objects.classes import is_callable
 from ..objects.instances import InstanceVar
 from ..protocol import slots
@@ -210,15 +209,6 @@ def _sum(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return total
 
 
-def _unknown_order(best: Var, other: Var) -> bool:
-    """Whether the graph can find the extreme of two ints or two floats, one of which depends on the data. Of floats,
-    the first must be a constant: with a NaN the order matters, and symbolic expressions have constants first."""
-    if not (is_unbacked(best) or is_unbacked(other)) or not (is_number(best) and is_number(other)):
-        return False
-    kind = best.python_type()
-    return other.python_type() is kind and (kind is int or kind is float and best.is_constant())
-
-
 def _extreme(symbol: str, name: str) -> Handler:
     def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         items = args if len(args) > 1 else args[0].unpack(tx)
@@ -231,14 +221,10 @@ def _extreme(symbol: str, name: str) -> Handler:
             return found
         best, largest = items[0], keys[0]
         for item, each in zip(items[1:], keys[1:], strict=True):
-            if key is None and _unknown_order(largest, each):
-                best = largest = apply(tx, name, largest, each)  # equal numbers are the same to the program
-                continue
-            larger = slots.compare(tx, symbol, each, largest)
-            number = choices.extreme_number(tx, name, largest, each) if key is None and is_unbacked(larger) else None
+            number = choices.extreme_number(tx, name, largest, each) if key is None else None
             if number is not None:
                 best = largest = number
-            elif larger.truth(tx):
+            elif slots.compare(tx, symbol, each, largest).truth(tx):
                 best, largest = item, each
         return best
 

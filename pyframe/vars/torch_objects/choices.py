@@ -133,14 +133,18 @@ def extreme(tx: Tracer, name: str, items: Sequence[Var], keys: Sequence[Var]) ->
 
 
 def extreme_number(tx: Tracer, name: str, first: Var, second: Var) -> Var | None:
-    """`min` or `max` of two numbers that are read from tensors; None unless both are ints or both are floats. Python's
-    function decides between floats, for which the order matters: one may be NaN."""
-    if not is_number(first) or not is_number(second) or not _can_choose(tx):
+    """`min` or `max` of two ints or two floats, one of which is read from a tensor; None for any others. Equal numbers
+    are the same to the program.
+
+    Of floats one may be NaN, so the order matters. Symbolic expressions have constants first; for another order, a node
+    calls Python's function.
+    """
+    if not is_number(first) or not is_number(second) or not (is_unbacked(first) or is_unbacked(second)):
         return None
     kinds = first.python_type(), second.python_type()
-    if kinds == (int, int):
+    if kinds == (int, int) or kinds == (float, float) and first.is_constant():
         return apply(tx, name, first, second)
-    if kinds != (float, float) or not tx.graph.numbers.makes_numbers:
+    if kinds != (float, float) or not _can_choose(tx) or not tx.graph.numbers.makes_numbers:
         return None
     with tx.graph.fake_mode:
         number = torch.empty((), dtype=torch.float64, device="cpu")
