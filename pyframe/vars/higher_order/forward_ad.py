@@ -17,7 +17,7 @@ from ..objects.originals import changed_by_models
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
 from ..registry import Args, Kwargs, register
-from ..torch_objects.contexts import GraphModeVar
+from ..torch_objects.contexts import GraphModeVar, register_by_name
 from ..torch_objects.tensor import TensorVar
 from ..tracer import Tracer
 
@@ -72,3 +72,6 @@ def _unpack_dual(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if not isinstance(tensor, TensorVar) or len(given) > 1 or not tx.graph.modes.is_entered(EXIT_DUAL):
         return tx.graph_break("unsupported-object", "unpack_dual() outside of a traced dual_level()")
     return tx.graph.call(forward_ad.unpack_dual, [tensor], {})
+
+
+register_by_name(forward_ad.dual_level)

@@ -6,6 +6,7 @@ inside is known, so it needs no guard.
 
 from __future__ import annotations
 
+import contextlib
 import types
 from typing import Any
 
@@ -29,7 +30,7 @@ class ConfigPatchVar(GraphModeVar):
     __slots__ = ("changes", "config", "outer")
 
     def __init__(self, config: types.ModuleType, changes: dict[str, Any]) -> None:
-        super().__init__(type(config), ())
+        super().__init__(contextlib.ContextDecorator, ())  # the real class exists once per patch
         self.config, self.changes = config, changes
         self.outer: dict[Any, Any] = {}  # what the trace knew before
 

@@ -506,8 +506,14 @@ def _record_function(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var
     return RecordFunctionVar((*values, *named.values()))
 
 
+def register_by_name(cls: type) -> None:
+    """Register the models of `cls.__enter__(context)` and `cls.__exit__(context, ...)`, as `contextlib.ExitStack` calls
+    them."""
+    for name in ("__enter__", "__exit__"):
+        register(getattr(cls, name))(_by_name(cls, name))
+
+
 def _by_name(cls: type, name: str) -> Handler:
-    """The model of `cls.__enter__(context)`, as `contextlib.ExitStack` calls it."""
 
     def called(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         if args and isinstance(args[0], ContextVar):
@@ -536,5 +542,4 @@ for _old in (torch.cpu.amp.autocast, torch.cuda.amp.autocast):
 for _cls in (
     torch.no_grad, torch.inference_mode, torch.set_grad_enabled, torch.autocast, torch.profiler.record_function,
 ):  # fmt: skip
-    for _name in ("__enter__", "__exit__"):
-        register(getattr(_cls, _name))(_by_name(_cls, _name))
+    register_by_name(_cls)

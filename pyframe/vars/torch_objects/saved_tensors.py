@@ -7,20 +7,22 @@ of the program's own (`saved_tensors_hooks`) break the graph: they may depend on
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from typing import Any
 
 import torch
-from torch.autograd.graph import disable_saved_tensors_hooks, save_on_cpu
+from torch.autograd.graph import disable_saved_tensors_hooks, save_on_cpu, saved_tensors_hooks
 
 from inductor.modes import recorded
 
+from ..codegen import Codegen
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
 from ..registry import Args, Handler, Kwargs, register
 from ..tracer import Tracer
-from .contexts import GraphModeVar
+from .contexts import GraphModeVar, register_by_name
 
 _NATIVE: Any = torch._C._autograd
 
@@ -69,6 +71,12 @@ class DisabledHooksVar(GraphModeVar):
 
     switches = recorded(_disable_hooks, _enable_hooks)
 
+    def __init__(self, cls: Any, values: tuple[Any, ...]) -> None:
+        super().__init__(contextlib._GeneratorContextManager, values)
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.load_call(disable_saved_tensors_hooks, *self.values)
+
 
 def _context(target: Any, var: type[GraphModeVar]) -> Handler:
     """The model of a call of `target`, whose arguments have to be constants."""
@@ -90,5 +98,6 @@ def _context(target: Any, var: type[GraphModeVar]) -> Handler:
     return construct
 
 
+register_by_name(saved_tensors_hooks)  # from which save_on_cpu inherits
 register(save_on_cpu)(_context(save_on_cpu, SaveOnCpuVar))
 register(disable_saved_tensors_hooks)(_context(disable_saved_tensors_hooks, DisabledHooksVar))

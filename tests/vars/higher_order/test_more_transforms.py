@@ -3,6 +3,7 @@ functions, and contexts of saved tensors."""
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -112,6 +113,14 @@ def saved_on_the_cpu(x):
     return y.cos() + z
 
 
+def on_an_exit_stack(x):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(save_on_cpu())
+        stack.enter_context(forward_ad.dual_level())
+        y = forward_ad.unpack_dual(forward_ad.make_dual(x, x.cos()).exp())[1]
+    return y.sin()
+
+
 def no_hooks(x):
     with disable_saved_tensors_hooks("none here"):
         y = x.sin() * x
@@ -129,7 +138,8 @@ PROGRAMS: list[tuple[Callable[..., Any], int]] = [
     (tangent, 0), (dual_outlives_its_level, 0), (break_in_a_level, 2),
     (linear, 0), (linear_in_a_batch, 0), (linear_at_what_is_written, 1),
     (functional, 0), (functional_writes_to_its_argument, 0), (functional_returns_what_it_wrote, 1),
-    (functional_copies_a_view, 1), (pullback_in_a_batch, 0), (keywords, 0), (saved_on_the_cpu, 0), (no_hooks, 0),
+    (functional_copies_a_view, 1), (pullback_in_a_batch, 0), (keywords, 0), (saved_on_the_cpu, 0),
+    (on_an_exit_stack, 0), (no_hooks, 0),
 ]  # fmt: skip
 
 
