@@ -7,6 +7,7 @@ runs it unchanged.
 from __future__ import annotations
 
 import _lsprof
+import dis
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,14 @@ def mentions_watchers(code: types.CodeType) -> bool:
 
     A frame with such code is skipped instead of broken, because the tool would see the resume function.
     """
-    return not _MENTIONS.isdisjoint(code.co_names)
+    found = _MENTIONS.intersection(code.co_names)
+    return bool(found - {"trace"}) or bool(found) and _names_module(code, "trace")
+
+
+def _names_module(code: types.CodeType, name: str) -> bool:
+    """Whether code imports the module `name` or reads a variable of this name; `torch.trace` is neither."""
+    attributes = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "DELETE_ATTR")
+    return any(step.argval == name and step.opname not in attributes for step in dis.get_instructions(code))
 
 
 def wrap_watcher(value: types.FunctionType) -> Var | None:

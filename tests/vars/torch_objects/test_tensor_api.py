@@ -372,6 +372,13 @@ def sparse(x):
     return s.to_dense() * 2, s.is_sparse
 
 
+@broken(torch.eye(3))
+def trace_of_a_matrix(x):
+    y = torch.trace(x) + x.trace()
+    print(end="")
+    return y * 2
+
+
 @broken()
 def compares_shapes(x):
     if x.shape[0] > 2 and x.sum() > 0:
@@ -467,3 +474,9 @@ def test_errors_are_eagers():
             compiled(X)
         assert str(ours.value) == str(eager.value)
     agree(caught, X)
+
+
+def test_a_function_named_like_a_module_of_tools_is_captured():
+    compiled = pyframe.compile(trace_of_a_matrix, backend="eager")
+    compiled(torch.eye(3))
+    assert counters["graphs"] == 2
