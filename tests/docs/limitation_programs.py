@@ -14,7 +14,8 @@ def f(x):
 def f(x):
     return x[x > 0] + x[x < 2]
 """),
-    ("`.item()` or a data-dependent size in a loop, or in a function that is called in a loop with a break", "tensor-to-python", """
+    ("`.item()` or a data-dependent size in a loop that reads more than 16 of them or has another break, or in a function "
+     "that is called in a loop with a break", "tensor-to-python", """
 def f(x):
     total = 0
     for i in range(3):
