@@ -32,6 +32,7 @@ from .contexts import EXIT_ATTENTION
 from .filled import fill
 from .numpy_arrays import dtype_of_scalars, from_array
 from .overrides import OPERATORS, leaves_of
+from .stacked import stack
 from .tensor import TensorVar
 from .torch_directions import is_allowed, is_disallowed, is_disallowed_node
 from .torch_queries import ABOUT_ATTENTION, QUESTIONS
@@ -279,7 +280,7 @@ class TorchFunctionVar(HeldVar):
         if value in FUSED_STEPS and _is_varying_float(kwargs.get("lr")):
             rate = tx.graph.call(torch.mul, [tx.graph.call(torch.ones, [()], _AS_DOUBLE), kwargs["lr"]], {})
             kwargs = {**kwargs, "lr": rate}
-        for model in (compare, fill):
+        for model in (compare, fill, stack):
             if (found := model(tx, value, args, kwargs)) is not None:
                 return found
         result = tx.graph.call(value, args, kwargs)
