@@ -52,20 +52,27 @@ class KnownTensors:
     def value_of(self, var: TensorVar, reads: bool = False) -> torch.Tensor | None:
         """The value of a tensor that depends only on constants, or None. `reads`: it may also depend on 0-d integer
         buffers of modules, which are then guarded."""
+        found, read = self._value_and_sources(var, reads)
+        for source in read if found is not None else ():
+            value = self._inputs.originals[source].item()
+            holds = functools.partial(_holds, value)
+            self._tx.guard(source, "PREDICATE", (holds, (), f"its value is {value}"))
+        return found
+
+    def is_known(self, var: TensorVar) -> bool:
+        """Whether `value_of(var, reads=True)` gives a value; without a guard."""
+        return self._value_and_sources(var, True)[0] is not None
+
+    def _value_and_sources(self, var: TensorVar, reads: bool) -> tuple[torch.Tensor | None, list[Source]]:
+        """The value of a tensor, or None, and the buffers that it depends on."""
         constant: torch.Tensor | None = getattr(var.fake, "constant", None)  # set for one-element constants
         if constant is not None:
-            return constant
+            return constant, []
         if self._modes.written:  # operators would run under the current settings
-            return None
-        originals = self._inputs.originals
-        given = {node: originals[source] for node, source in self._buffers.items() if reads}
+            return None, []
+        given = {node: self._inputs.originals[source] for node, source in self._buffers.items() if reads}
         found, read = value_at_end(var.node, given)
-        if found is not None:
-            for source in (self._buffers[node] for node in read):
-                value = originals[source].item()
-                holds = functools.partial(_holds, value)
-                self._tx.guard(source, "PREDICATE", (holds, (), f"its value is {value}"))
-        return found
+        return found, [self._buffers[node] for node in read]
 
     def with_ints(self, args: Sequence[Var], accepts: Callable[[Sequence[Var]], bool]) -> Sequence[Var]:
         """The arguments of an operator, with lists of sizes that contain tensors of known value (`pad(x, (module.left,

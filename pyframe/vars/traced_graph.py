@@ -122,6 +122,10 @@ class TensorValues(Protocol):
         """The value of a tensor that depends only on constants, or None. `reads`: it may also depend on 0-d integer
         buffers of modules, which are then guarded."""
 
+    def is_known(self, var: TensorVar) -> bool:
+        """Whether `value_of(var, reads=True)` gives a value; without a guard."""
+        ...
+
 
 class Conversion(Protocol):
     """The conversion of Vars to arguments of nodes (`emit.graph_values.GraphValues`)."""

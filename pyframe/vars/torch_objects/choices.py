@@ -209,7 +209,7 @@ def _can_order(tx: Tracer, items: Sequence[Var], keys: Sequence[Var]) -> bool:
         fits = isinstance(key, TensorVar) and _is_plain(tx, key) and not key.fake.is_complex()
         if not fits or not _has_one_element(key):  # type: ignore[arg-type]
             return False
-    if all(tx.graph.known.value_of(key) is not None for key in keys):  # type: ignore[arg-type]
+    if all(tx.graph.known.is_known(key) for key in keys):  # type: ignore[arg-type]
         return False
     return len({key.fake.device for key in keys}) == 1 and _are_alike(tx, items)  # type: ignore[attr-defined]
 
