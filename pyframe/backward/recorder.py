@@ -267,7 +267,7 @@ class Recorder:
 
     def end_capture(self, outputs: Sequence[Any]) -> tuple[Callable[..., Any], Program]:
         """Returns what the engine calls in this backward pass and in all later ones with the same autograd graph."""
-        self.close()
+        self.stop_creations()
         self.check()
         returned = Step(f"return {self.text(list(outputs))}", by_user=True)
         body = "".join(f"    {line}\n" for line in self.in_order(returned))
@@ -299,8 +299,12 @@ class Recorder:
                     yield from self.with_sums([total])
             yield step.text
 
-    def close(self) -> None:
-        """Called last, also after an error."""
+    def stop_creations(self) -> None:
         if self.creations is not None:
             creations, self.creations = self.creations, None
             creations.__exit__(None, None, None)
+
+    def close(self) -> None:
+        """Called last, also after an error. Keeps nothing: torch 2.11 never frees the recorder itself."""
+        self.stop_creations()
+        self.__dict__.clear()
