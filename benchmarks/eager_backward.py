@@ -29,7 +29,7 @@ from torch import nn
 from .harness import report
 
 SYSTEMS = ("eager", "torch.compile", "pyframe")
-BLOCKS, WARM, STEPS, PROCESSES = 20, 5, 60, 3
+BLOCKS, WARM, STEPS, PROCESSES = 20, 5, 60, 2
 CASES = {"32 x 64, hooks": (32, 64, True), "256 x 256": (256, 256, False)}
 
 
