@@ -8,7 +8,7 @@ failure.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,15 +120,19 @@ class GuardSet:
         self._seen: set[tuple[Any, ...]] = set()
 
     def add(self, guard: Guard) -> None:
-        payload = guard.payload
-        key: tuple[Any, ...] = (guard.source, guard.kind, type(payload), payload)
+        self.assume(guard.source, guard.kind, guard.payload, lambda: guard.line)
+
+    def assume(self, source: Source | None, kind: str, payload: Any, line: Callable[[], UserLine | None]) -> None:
+        """Add a guard, unless the set has it. `line` finds the user's line, and is called only for a new guard."""
+        key: tuple[Any, ...] = (source, kind, type(payload), payload)
         try:
-            hash(key)
-        except TypeError:
-            key = (guard.source, guard.kind, "id", id(payload))
-        if key not in self._seen:
+            known = key in self._seen
+        except TypeError:  # the payload has no hash
+            key = (source, kind, "id", id(payload))
+            known = key in self._seen
+        if not known:
             self._seen.add(key)
-            self._guards.append(guard)
+            self._guards.append(Guard(source, kind, payload, line()))
 
     def __iter__(self) -> Iterator[Guard]:
         return iter(self._guards)

@@ -8,6 +8,7 @@ graph is not compiled at all if one of its operators may raise depending on tens
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ from ..core.per_code import per_code
 from ..core.symbolic import hint
 from ..errors import InternalError
 from ..metrics import counters
+from .constant_eval import changes
 from .raising import may_raise
 from .resume import CO_VARARGS, CO_VARKEYWORDS
 
@@ -118,6 +120,8 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any, checked: bool) -> Undo | None:
     """
     if not all(map(_is_plain, gm.graph.nodes)):
         return None
+    if not checked and all(map(_only_computes, gm.graph.nodes)):
+        return Undo()
     dense = with_dense_attention(gm)
     if any(isinstance(node.target, HigherOrderOperator) for node in dense.graph.nodes):
         if checked:
@@ -176,6 +180,46 @@ def _is_plain(node: fx.Node) -> bool:
         return True
     module: str = getattr(target, "__module__", None) or "builtins"
     return not getattr(target, "in_order", False) and module.split(".")[0] in _MODULES
+
+
+def _only_computes(node: fx.Node) -> bool:
+    """Whether a node is known to write nothing and to draw no random numbers, from its target alone."""
+    if node.op in ("placeholder", "output"):
+        return True
+    if node.op not in ("call_function", "call_method") or changes(node):
+        return False
+    name = node.target if isinstance(node.target, str) else node.target.__name__
+    if name == "dropout":  # torch.dropout(input, p, train)
+        return len(node.args) == 3 and node.args[2] is False
+    if name == "scaled_dot_product_attention":
+        probability = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
+        return type(probability) is float and probability == 0.0
+    return _is_pure(node.target)
+
+
+# Methods of tensors that are not named after the operator that they call.
+_CONVERSIONS = frozenset("float double half bfloat16 int long short bool cpu size stride dim numel".split())
+
+
+@functools.cache
+def _is_pure(target: Any) -> bool:
+    """Whether an operator draws no random numbers and has no arguments that it writes although no schema says so."""
+    if target in _CONVERSIONS:
+        return True
+    if isinstance(target, types.BuiltinFunctionType) and target.__module__ == "_operator":
+        return True
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    known = isinstance(target, types.BuiltinFunctionType | types.MethodDescriptorType | str)
+    if isinstance(target, types.FunctionType) and target.__module__ == "torch.nn.functional":
+        known = not name.startswith("fractional")  # these draw numbers and pass them to their operators
+    packet = getattr(torch.ops.aten, name, None) if known else None
+    if not isinstance(packet, torch._ops.OpOverloadPacket):
+        return False
+    overloads = [getattr(packet, overload) for overload in packet.overloads()]
+    return not any(
+        torch.Tag.nondeterministic_seeded in each.tags or any(a.name == "running_mean" for a in each._schema.arguments)
+        for each in overloads
+    )
 
 
 def none_on_error(compiled: Callable[..., Any], name: str, undo: Undo) -> Callable[..., Any]:

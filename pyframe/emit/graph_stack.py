@@ -34,6 +34,7 @@ class GraphStack:
         self._outer: list[fx.Graph] = []  # the graphs around the current one, outermost first
         self._lifted: list[dict[fx.Node, Var]] = []  # per nested graph: placeholder -> value of an outer graph
         self._transforms = 0  # how many of the nested graphs torch.func transforms
+        self._lines: dict[UserLine, str] = {}  # as traces of nodes quote them
         self._modules: dict[fx.Graph, torch.nn.Module] = {}  # holds the subgraphs that nodes of each graph take
 
     @property
@@ -52,12 +53,18 @@ class GraphStack:
 
     def annotate(self, node: fx.Node) -> fx.Node:
         """Record in a node which lines of the program it comes from."""
-        node.meta["stack_trace"] = "".join(map(_trace_line, self._tx.whole_stack()))
+        node.meta["stack_trace"] = "".join(map(self._quoted, self._tx.whole_stack()))
         modules = {path: (path, kind) for path, kind in map(_module_of, self._tx.frames) if kind is not None}
         if modules:
             node.meta["nn_module_stack"] = modules
         advance()
         return node
+
+    def _quoted(self, line: UserLine) -> str:
+        text = self._lines.get(line)
+        if text is None:
+            text = self._lines[line] = _trace_line(line)
+        return text
 
     def enter(self, transform: bool = True) -> fx.Graph:
         """Begin a nested graph. `transform`: it is for a function that torch.func transforms, whose tensor values

@@ -9,6 +9,7 @@ keep working, and a later break in the same body can resume from the resume func
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import types
 import weakref
@@ -144,6 +145,7 @@ def super_argument(cc: CanonicalCode) -> str | None:
     return cc.varnames[0] if "__class__" in cc.freevars and "super" in names and cc.varnames else None
 
 
+@functools.lru_cache(maxsize=4096)
 def plain_name(name: str) -> str:
     """The name of the function that a resume function continues."""
     return _SUFFIX.sub("", name)

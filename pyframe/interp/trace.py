@@ -19,7 +19,7 @@ from ..core.breaks import describe
 from ..core.effects import EffectLog
 from ..core.expr import Tree
 from ..core.files import our_file, short_name, skipped_file
-from ..core.guard import Guard, GuardSet, UserLine
+from ..core.guard import GuardSet, UserLine
 from ..core.guard_reference import CallContext
 from ..core.source import (
     AttrSource,
@@ -213,7 +213,10 @@ class Trace:
                 )
         if isinstance(source, ConstSource) and kind in ("ID", "TYPE", "EQUALS", "NOT_ID"):
             return
-        self.guards.add(Guard(source, kind, payload, self.user_line() if self.frames else None))
+        self.guards.assume(source, kind, payload, self._line_of_guard)
+
+    def _line_of_guard(self) -> UserLine | None:
+        return self.user_line() if self.frames else None
 
     def _is_of_placeholder(self, source: Source) -> bool:
         """Whether `source` starts at an object created while tracing, which needs no guards."""

@@ -323,3 +323,47 @@ def test_steps_of_optimizers_are_not_undone(foreach):
         steps[1]()
     assert not {"aten::clone"} & {event.name for event in profile.events()}
     torch.testing.assert_close(mine, theirs)
+
+
+COMPUTES = {
+    "embedding": lambda x, i: torch.nn.functional.embedding(i, x) @ x.t(),
+    "methods": lambda x, i: x.double().view(-1).softmax(0).float()[i].sum(),
+    "no_dropout": lambda x, i: torch.nn.functional.dropout(x, 0.5, False).gather(0, i),
+    "attention": lambda x, i: torch.nn.functional.scaled_dot_product_attention(x, x, x).gather(0, i),
+}
+DRAWS_OR_WRITES = {
+    "dropout": lambda x, i: torch.nn.functional.dropout(x, 0.5, True).gather(0, i),
+    "dropout_in_attention": lambda x, i: torch.nn.functional.scaled_dot_product_attention(
+        x, x, x, dropout_p=0.5
+    ).gather(0, i),
+    "random": lambda x, i: torch.rand_like(x).gather(0, i),
+    "written": lambda x, i: x.add_(1).gather(0, i),
+    "statistics": lambda x, i: torch.nn.functional.batch_norm(x, x[0], x[1].abs(), training=True).gather(0, i),
+    "out": lambda x, i: torch.sin(x, out=x).gather(0, i),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*COMPUTES, *DRAWS_OR_WRITES])
+def test_only_graphs_that_draw_or_write_are_run_again_to_find_what_to_restore(name, monkeypatch):
+    from pyframe.emit import eager_retry
+
+    program = COMPUTES.get(name) or DRAWS_OR_WRITES[name]
+
+    def fn(x, i):
+        try:
+            return program(x, i)
+        except (RuntimeError, IndexError):
+            return x
+
+    watched: list[object] = []
+    plain = eager_retry._Watch
+    monkeypatch.setattr(eager_retry, "_Watch", lambda storages: watched.append(1) or plain(storages))
+    compiled = pyframe.compile(fn, backend="eager")
+    for i in (torch.zeros(1, 4, dtype=torch.int64), torch.full((1, 4), 9)):
+        results = []
+        for run in (fn, compiled):
+            torch.manual_seed(0)
+            x = torch.arange(16.0).view(4, 4)
+            results.append([run(x, i), x, torch.rand(1)])
+        torch.testing.assert_close(results[1], results[0])
+    assert bool(watched) is (name in DRAWS_OR_WRITES)
