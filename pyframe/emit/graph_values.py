@@ -33,6 +33,8 @@ _EFFECTFUL = {torch._C._set_grad_enabled}
 _DTYPES: dict[type, torch.dtype] = {
     float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128,
 }  # fmt: skip
+# Types of constants that nodes take as they are.
+_PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype})
 
 
 class GraphValues:
@@ -116,9 +118,12 @@ class GraphValues:
 
     def _with_python_numbers(self, value: Any) -> Any:
         """A constant with Python's numbers in the place of numpy scalars in tuples and slices."""
-        if type(value) is tuple:
+        cls = type(value)
+        if cls in _PLAIN:  # most constants
+            return value
+        if cls is tuple:
             return tuple(map(self._with_python_numbers, value))
-        if type(value) is slice:
+        if cls is slice:
             return slice(*map(self._with_python_numbers, (value.start, value.stop, value.step)))
         return self._numpy_number(value) if isinstance(value, NUMPY_NUMBERS) else value
 
