@@ -24,8 +24,8 @@ class Options:
     strict: with backend "inductor": raise if a graph cannot be compiled, instead of warning and falling back to ATen.
     verify: with backend "inductor": when to compare compiled graphs with ATen. "first": at their first call;
         a rate r, 0 < r <= 1: at that share of calls, for at most that share of the time; None: as PYFRAME_VERIFY says.
-    float_inputs: floats that vary are graph inputs; False: constants, for a backend that is not pyframe's own and may
-        wrongly treat the example's value as a constant.
+    float_inputs: floats that vary are graph inputs; False: constants of graphs, for a backend that is not pyframe's own
+        and may wrongly treat the example's value as a constant.
     cudagraphs: with backend "inductor": record compiled graphs on a GPU as CUDA graphs (mode "reduce-overhead"); None:
         those without gradients that the host slows down; False: none.
     max_autotune: with backend "inductor": compute matrix products on a GPU by the faster of ATen and generated kernels.

@@ -41,6 +41,10 @@ class _Probe:
 CLASSMETHODS_CHAIN: bool = _Probe.chained == 1
 
 
+# Whether each call of `locals()` in a function returns a dict of its own (from 3.13 on).
+LOCALS_ARE_COPIES: bool = (lambda: locals() is not locals())()
+
+
 def _unpack(values: Any) -> None:
     first, second = values
 

@@ -106,7 +106,8 @@ class GraphValues:
         return value.node if inside else self._stack.lift(value.node, value, None)
 
     def _number(self, value: NumberVar, fake: bool) -> Any:
-        if value.is_constant() or (value.sym is None and (self._stack.is_nested or not self._takes_floats)):
+        takes_floats = self._takes_floats and self._tx.options.float_inputs
+        if value.is_constant() or (value.sym is None and (self._stack.is_nested or not takes_floats)):
             return value.constant()
         if self.only_constants:
             what = f"{value.describe()}, which varies between calls, in a transformed function"

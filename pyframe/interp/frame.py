@@ -4,6 +4,7 @@ the stack and in the locals, and unwinds to exception handlers."""
 from __future__ import annotations
 
 import builtins
+import inspect
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -85,6 +86,7 @@ class Frame:
     number: int = 0  # of the current instruction of an inlined frame, among those of the step of the root frame
     began: int = 0  # instructions spent by the trace when this frame was entered
     names: Var | None = None  # in a class body: the namespace
+    given_variables: Var | None = None  # the dict that `locals()` returned
     # Of an inlined frame, as (number, ordinal of the instruction): where each loop starts, by head, and what raised the
     # outermost exception that the frame is handling.
     loop_starts: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -119,6 +121,18 @@ class Frame:
         found = self.locals.get(name)
         if type(found) is UntouchedVar:
             found = self.locals[name] = self.tx.wrap(found.value, found.source)
+        return found
+
+    def variables(self) -> dict[str, Var | None] | None:
+        """The variables of a function in the order of `locals()`, None for those that are unbound; None in other
+        code."""
+        if self.names is not None or not self.code.co_flags & inspect.CO_NEWLOCALS:
+            return None
+        free = dict(zip(self.cc.freevars, self.free, strict=True))
+        found: dict[str, Var | None] = {}
+        for name in (*self.code.co_varnames, *self.code.co_cellvars, *self.code.co_freevars):
+            cell = self.cells.get(name) or free.get(name)
+            found[name] = self.local(name) if cell is None else cell.content
         return found
 
     def first_argument(self) -> Any:

@@ -47,6 +47,12 @@ class TracedFrame(Protocol):
     cells: dict[str, CellVar]
     stack: list[Var]
     at: int  # ordinal of the current instruction
+    given_variables: Var | None  # the dict that `locals()` returned
+
+    def variables(self) -> dict[str, Var | None] | None:
+        """The variables of a function in the order of `locals()`, None for those that are unbound; None in other
+        code."""
+        ...
 
     @property
     def file(self) -> str: ...

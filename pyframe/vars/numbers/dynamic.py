@@ -124,7 +124,8 @@ def wrap_number(
         sym = tx.graph.numbers.shapes.integer(source, value)
         tx.graph.numbers.values[source] = sym
         return NumberVar(tx, source, sym, source=source)
-    if not tx.options.float_inputs or not (varies or _is_argument(holder or source)) or not math.isfinite(value):
+    chosen = varies or (tx.options.float_inputs and _is_argument(holder or source))
+    if not chosen or not math.isfinite(value):
         return None
     tx.guard(source, "TYPE", float)
     tx.graph.numbers.values[source] = value

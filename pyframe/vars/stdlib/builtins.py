@@ -46,6 +46,7 @@ from . import (  # noqa: F401  registers the models of these modules
     locks,
     warnings,
 )
+from .frame_locals import names_of_caller, variables_of_caller
 
 
 @register(len)
@@ -312,7 +313,7 @@ def _pow(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 @register(dir)
 def _dir(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if not args:
-        return tx.graph_break("builtin-side-effect", "dir() of the frame")
+        return names_of_caller(tx)
     obj = args[0]
     if isinstance(obj, InstanceVar):
         if lookup(obj.cls, "__dir__") is not object.__dir__:
@@ -337,7 +338,7 @@ def _callable(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 @register(vars)
 def _vars(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if not args:
-        return tx.graph_break("builtin-side-effect", "vars() of the frame")
+        return variables_of_caller(tx, "vars()")
     found = _attribute(tx, args[0], "__dict__")
     return tx.raise_(TypeError, "vars() argument must have __dict__ attribute") if found is None else found
 
