@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,6 +56,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten._native_batch_norm_legit_functional.default] = batch_norm
     table[aten._native_batch_norm_legit.no_stats] = batch_norm_without_running
     table[aten.as_strided_scatter.default] = as_strided_scatter
+    table |= dict.fromkeys((aten.max_unpool2d.default, aten.max_unpool3d.default), max_unpool)
     table[aten.linalg_vector_norm.default] = vector_norm
     table[getattr(aten.random, "from")] = random_from
     table[aten.std_mean.correction] = _of_floats(std_mean, table.get(aten.std_mean.correction))
@@ -86,6 +88,17 @@ def random_from(x: torch.Tensor, low: int, high: int | None, *, generator: Any =
     if high is None or generator is not None:
         return NotImplemented
     return torch.randint_like(x, low, high, memory_format=torch.preserve_format)
+
+
+def max_unpool(x: torch.Tensor, indices: torch.Tensor, output_size: Sequence[int], *geometry: Any) -> torch.Tensor:
+    """Zeros with the elements of `x`, (..., planes, *sizes), at their indices into planes of `output_size`. Torch's own
+    decomposition does not check the indices: those outside of a plane would write to its neighbours."""
+    dims = len(output_size)
+    size = (*x.shape[:-dims], *output_size)
+    if torch.are_deterministic_algorithms_enabled() or 0 in size or 0 in x.shape:
+        return NotImplemented
+    planes = x.new_zeros((math.prod(size[:-dims]), math.prod(output_size)))
+    return planes.scatter(1, indices.flatten(-dims).flatten(0, -2), x.flatten(-dims).flatten(0, -2)).view(size)
 
 
 # ATen has no integer kernels for these operators, although torch's decompositions accept integers.

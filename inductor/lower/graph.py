@@ -555,9 +555,7 @@ def own_dtype(graph: GraphLowering, memory: BufferView) -> BufferView:
 
 
 def _check_within(view: Layout, buffer: Buffer) -> None:
-    """Raises Unsupported if a view exceeds the buffer of a computed tensor; in eager the storage may be larger."""
-    if isinstance(buffer, InputBuffer | ConstantBuffer) or not all(type(n) is int for n in (*view.size, view.offset)):
-        return
+    """Raises Unsupported if a view exceeds its buffer. In eager the storage may be larger, or the view is an error."""
     if view.numel and (view.offset < 0 or view.extent > buffer.layout.extent):
         raise Unsupported("a view of more memory than its source covers")
 

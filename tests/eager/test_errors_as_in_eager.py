@@ -75,6 +75,8 @@ OVERLAPPING = {  # `y` is written and read
 OTHERS = {
     **{name: (lambda x, fn=fn: fn(x + 1), torch.randn(3, 3)) for name, fn in OVERLAPPING.items()},
     "shifted_rows": (_shifted_rows, torch.randn(3, 3)),
+    "unpooled_to_the_next_plane": (lambda x: F.max_unpool2d(x * 2, torch.tensor([[[4]], [[3]]]), 2), torch.randn(2, 1, 1)),
+    "view_of_more_than_the_storage": (lambda x: x.as_strided((3,), (2,)) + 1, torch.randn(4)),
     "element_more_than_once": (_repeated, torch.randn(1, 4)),
     "partly_the_same_memory": (_shifted, torch.randn(1, 8)),
     "negative_size": (lambda x: x.new_zeros(-1) + x, torch.randn(3)),
@@ -181,6 +183,26 @@ def test_other_errors(name):
 def second(x, table, i):
     y = torch.sin(x)
     return y + table[i].sum()  # the lookup
+
+
+def test_a_view_that_grows_beyond_the_storage():
+    """The first sizes fit; the last ones do not, and eager raises an error instead of reading other memory."""
+    for fn, sizes in (
+        (lambda x, n: torch.ones(4, 4).as_strided((n,), (1,)) + x[0], (3, 5, 7, 17)),
+        (lambda x, n: x.as_strided((3,), (2,)) + 1, (6, 7, 9, 4)),
+    ):
+        compiled = pyframe.compile(fn)
+        for n in sizes[:-1]:
+            x = torch.randn(n)
+            assert torch.equal(compiled(x, n), fn(x, n))
+        with pytest.warns(UserWarning, match="more memory"), pytest.raises(RuntimeError, match="out of bounds"):
+            compiled(torch.randn(sizes[-1]), sizes[-1])
+    storage = torch.randn(20)
+    compiled = pyframe.compile(lambda x: x.as_strided((10,), (1,)) + 1)
+    with pytest.warns(UserWarning, match="more memory"):
+        assert torch.equal(compiled(storage[:4]), storage[:10] + 1)
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        compiled(torch.randn(4))
 
 
 def test_the_message_names_operator_index_size_and_line():
