@@ -513,7 +513,7 @@ class Trace:
 
     def limit_size(self, size: int, what: str) -> None:
         if size > self.size_limit:
-            self.graph_break("size-limit", f"{what} of {size:,}")
+            self.graph_break("size-limit", f"{what} of {min(size, sys.maxsize):,}")
 
     def enter_frame(self, frame: Frame) -> None:
         frame.began = self.budget.spent

@@ -44,6 +44,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, 
 
 # Types whose operations are folded: they run no user code, and their values are immutable.
 FOLDED = (int, float, complex, str, bytes, type(None), type(NotImplemented), type(Ellipsis))
+_PRINTED_BITS = 2000  # of an int in descriptions; CPython raises ValueError for the digits of very large ones
 
 _MAKERS: dict[type, Callable[[Any], Var]] = {}
 
@@ -101,6 +102,8 @@ class ConstVar(HeldVar):
         return self.value
 
     def describe(self) -> str:
+        if type(self.value) is int and self.value.bit_length() > _PRINTED_BITS:  # `repr` refuses 4,300 digits
+            return f"an int of {self.value.bit_length()} bits"
         return repr(self.value)
 
     def getattr_(self, tx: Tracer, name: str) -> Var:

@@ -13,6 +13,7 @@ from language_support import X, same
 from util import outcome
 
 import pyframe
+from pyframe.vars.protocol.const import ConstVar
 
 LIMIT, MANY = 1000, 3000
 LISTS: dict[str, Any] = {
@@ -63,6 +64,20 @@ def test_a_huge_one_takes_no_time():
             fn = eval(f"lambda x: (x + 1, {text})")
             with pytest.raises(pyframe.Unsupported, match="size-limit"):
                 pyframe.compile(fn, backend="eager", fullgraph=True)(X)
+
+
+HUGE = 10**6000  # CPython refuses to print it
+
+
+def test_an_int_that_cannot_be_printed():
+    def repeats(x):
+        try:
+            return "a" * HUGE
+        except OverflowError:
+            return x + 1
+
+    assert same(outcome(pyframe.compile(repeats, backend="eager"), (X,)), outcome(repeats, (X,)))
+    assert ConstVar(HUGE).describe() == "an int of 19932 bits"
 
 
 @pytest.mark.parametrize("kind", LISTS)
