@@ -5,8 +5,8 @@
 
 20 blocks of LayerNorm, Linear, GELU, Linear on the CPU with one thread; with hooks, each gradient is clamped by a hook
 of its parameter. torch hands out the derivatives of operators once per process, so each system runs in processes of its
-own, in turn; the figures are the least of the processes' median steps. The first pass includes imports and compilation,
-with empty caches.
+own, in turn; the figures are the least of the processes' median passes, in processor time, so that other programs of
+the machine do not count. The first pass includes imports and compilation, with empty caches, in seconds that pass.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def scope_of(system: str) -> contextlib.AbstractContextManager[Any]:
 
 
 def measured(system: str, case: str) -> dict[str, float]:
-    """Seconds of the first backward pass and of a later one, and the sum of all gradients' norms."""
+    """Seconds of the first backward pass, processor seconds of a later one, and the sum of all gradients' norms."""
     rows, width, hooks = CASES[case]
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -65,17 +65,18 @@ def measured(system: str, case: str) -> dict[str, float]:
     if hooks:
         for p in model.parameters():
             p.register_hook(lambda gradient: gradient.clamp(-1, 1))
-    x, times = torch.randn(rows, width), []
-    start = time.perf_counter()
+    x, times, first = torch.randn(rows, width), [], 0.0
+    begin = time.perf_counter()
     with scope_of(system):
         for _ in range(1 + WARM + STEPS):
             model.zero_grad()
             loss = model(x).square().mean()
-            start = start if not times else time.perf_counter()
+            start = time.process_time()
             loss.backward()
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
+            first = time.perf_counter() - begin if len(times) == 1 else first
     norms = sum(float(p.grad.norm()) for p in model.parameters() if p.grad is not None)
-    return {"first": times[0], "later": statistics.median(times[1 + WARM :]), "norms": norms}
+    return {"first": first, "later": statistics.median(times[1 + WARM :]), "norms": norms}
 
 
 def in_process(system: str, case: str) -> dict[str, float]:
