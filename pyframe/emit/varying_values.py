@@ -13,12 +13,18 @@ import torch
 from ..core.source import AttrSource, SeqItemSource
 from ..vars.objects.exceptions import ExceptionVar
 from ..vars.protocol.base import Var
-from ..vars.protocol.const import MethodVar
+from ..vars.protocol.const import ConstVar, MethodVar
 from ..vars.torch_objects.loop_varying import VALUES, RuntimeValueVar, UnknownContainerVar
 from ..vars.torch_objects.tensor import TensorVar
 from .resume import Continuation, continuation, parameter_source
 
 _MAX_ARGUMENTS = 3  # leading arguments of an exception that are not constants
+
+
+def _is_exception(var: Var | None) -> bool:
+    if isinstance(var, ConstVar):  # its value, which may vary, must not be read
+        return False
+    return isinstance(var, ExceptionVar) or issubclass(type(getattr(var, "value", None)), BaseException)
 
 
 class VaryingValues:
@@ -43,7 +49,7 @@ class VaryingValues:
             described.varying.setdefault(AttrSource(parameter_source(code, name), "__self__"), (var.obj.python_type(),))
         elif isinstance(var, TensorVar):
             self.mark_sizes(code, name, {dim for dim, n in enumerate(var.fake.shape) if isinstance(n, torch.SymInt)})
-        elif isinstance(var, ExceptionVar) or issubclass(type(getattr(var, "value", None)), BaseException):
+        elif _is_exception(var):
             self.mark_exception_arguments(code, name)
         elif var is not None and var.source is not None and self._known is not None:  # passed on unchanged
             self.mark_sizes(code, name, {dim for source, dim in self._known.sizes if source == var.source})

@@ -30,6 +30,7 @@ from ..core.source import (
     DictItemSource,
     DictKeySource,
     FuncPartSource,
+    LocalSource,
     SeqItemSource,
     Source,
 )
@@ -70,7 +71,7 @@ from .objects.suspended_frames import wrap_suspended
 from .objects.weak_references import WeakRefVar
 from .protocol.base import Var
 from .protocol.class_reads import lookup
-from .protocol.const import ConstVar, MethodVar
+from .protocol.const import PASSED_ON, ConstVar, MethodVar, PassedConstVar
 from .protocol.opaque import OpaqueVar
 from .registry import call_model
 from .stdlib.debuggers import wrap_watcher
@@ -129,6 +130,8 @@ def wrap(tx: Tracer, value: Any, source: Source | None) -> Var:
     metadata, functions by their code, other objects by type.  Attributes are guarded when the program reads them."""
     if type(value) in (int, float) and (number := wrap_number(tx, value, source)) is not None:
         return number
+    if type(value) in PASSED_ON and tx.known is not None and isinstance(source, LocalSource):
+        return PassedConstVar(tx, value, source)
     if value is None or type(value) in EQUAL_TYPES:
         tx.guard(source, "ID" if value is None else "EQUALS", value)
         return ConstVar(value, source)

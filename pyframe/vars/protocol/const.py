@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from ...core.source import Source
 from ..codegen import Codegen
 from ..registry import method_model
 from ..tracer import Tracer
@@ -193,6 +194,36 @@ class ConstVar(HeldVar):
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
+
+
+PASSED_ON = (int, float, str, bytes)
+
+
+class PassedConstVar(ConstVar):
+    """A constant that a resume function gets. One that it only passes on needs no guard; whatever reads it specializes
+    the capture to it."""
+
+    __slots__ = ("example", "tx")
+
+    varies = True
+
+    def __init__(self, tx: Tracer, example: Any, source: Source) -> None:
+        self.tx, self.example, self.source = tx, example, source
+
+    @property
+    def value(self) -> Any:
+        self.tx.guard(self.source, "EQUALS", self.example)
+        return self.example
+
+    def is_constant(self) -> bool:
+        return True
+
+    def python_type(self) -> type:
+        self.tx.guard(self.source, "TYPE", type(self.example))
+        return type(self.example)
+
+    def describe(self) -> str:
+        return repr(self.example)
 
 
 class MethodVar(Var):
