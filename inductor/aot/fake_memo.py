@@ -24,11 +24,12 @@ def remembering(mode: FakeTensorMode, run: Callable[..., Any]) -> Callable[..., 
 
     def dispatch(mode: FakeTensorMode, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         nonlocal running
-        if running:  # a rule of `fake_layout` calls the operator that it corrects
+        # a rule of `fake_layout` calls the operator that it corrects; results in inference mode are of another kind
+        if running or torch.is_inference_mode_enabled():
             return run(func, kinds, args, kwargs)
         with torch._C.DisableTorchFunction():  # a mode would run Python code at each read of an attribute
             key, tensors = call_key(func, args, kwargs or {})
-            if not tensors or any(x.fake_mode is not mode for x in tensors):
+            if not tensors or any(x.fake_mode is not mode or x.is_inference() for x in tensors):
                 key = None
             results = known.get(key) if key is not None else None
             if results is not None:

@@ -73,8 +73,8 @@ class Continuation:
     `varying`: sources whose values of the given types are not constants. `sizes`: dimensions of tensors that vary.
     `loops`: it runs once per iteration of a loop. `handled`: the number of exceptions being handled when it is called.
     `handles_errors`: its RESUME has an exception handler. `after`: the line of the first break that it was made for.
-    `original`: the code that it continues, and for each of its instructions the ordinal of the same one there, -1 if
-    there is none.
+    `original`: the code that it continues, held weakly, and for each of its instructions the ordinal of the same one
+    there, -1 if there is none.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Continuation:
         self.handled = 0
         self.handles_errors = False
         self.after: UserLine | None = None
-        self.original: tuple[types.CodeType, tuple[int, ...]] | None = None
+        self.original: tuple[weakref.ref[types.CodeType], tuple[int, ...]] | None = None
 
 
 _CONTINUATIONS: dict[int, Continuation] = {}
@@ -115,7 +115,7 @@ def shared_resume(key: ResumeKey) -> types.CodeType:
         weakref.finalize(code, _CONTINUATIONS.pop, id(code), None)
         known.handles_errors = handles_errors
         if key.cut is None:
-            known.original = (key.code, places)
+            known.original = (weakref.ref(key.code), places)  # which holds this code
         mine[parts] = code
     return code
 
@@ -126,7 +126,10 @@ def _in_original(key: ResumeKey) -> ResumeKey:
     known = continuation(key.code)
     if known is None or known.original is None or key.cut is not None:
         return key
-    code, places = known.original
+    original, places = known.original
+    code = original()
+    if code is None:
+        return key
     at, raised_at = places[key.at], None if key.raised_at is None else places[key.raised_at]
     live = key.live if key.first != FIRST else tuple(name for name in key.live if name != FIRST)
     if at < 0 or raised_at == -1 or not {*live} <= {*code.co_varnames} - {*code.co_cellvars}:

@@ -139,3 +139,19 @@ def test_written_tensors_are_not_remembered():
             y = x.add_(1)
             assert y is x and x._version == 1
             assert aten.relu_.default(x) is x and x._version == 2
+
+
+def test_inference_mode_and_its_tensors():
+    mode = fake_mode()
+    x = mode.from_tensor(torch.randn(3, 4))
+    with torch.inference_mode():
+        made = mode.from_tensor(torch.randn(3, 4))
+    for _ in range(2):
+        found = []
+        for inside in (False, True, False):
+            with mode, torch.inference_mode(inside):
+                found += [[x.detach(), x * 2, x.view(-1)], [made.detach(), made * 2, made.view(-1)]]
+        assert [[y.is_inference() for y in each] for each in found] == [
+            [False, False, False], [True, False, True], [False, True, False], [True, True, True],
+            [False, False, False], [True, False, True],
+        ]  # fmt: skip

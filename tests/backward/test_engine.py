@@ -4,9 +4,13 @@ disk."""
 from __future__ import annotations
 
 import gc
+import re
+import subprocess
+import sys
 import threading
 import warnings
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +22,6 @@ from inductor.graph_split import split_graph
 from inductor.log import warnings as shown_warnings
 from pyframe import counters
 from pyframe.backward import recorder
-from tools.backward_suite import problems
 
 
 @pytest.fixture(autouse=True)
@@ -183,5 +186,9 @@ def test_hooks_and_first_gradients_are_one_piece() -> None:
 
 def test_samples_of_operators() -> None:
     """`python -m tools.backward_suite` has all of them."""
-    count, found = problems(every=25)
-    assert found == [] and count > 20
+    # in a process of its own: torch's database freezes the settings of backends
+    command = [sys.executable, "-m", "tools.backward_suite", "--every", "25"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stdout + done.stderr
+    count = re.fullmatch(r"(\d+) samples, 0 differ", done.stdout.splitlines()[-1])
+    assert count is not None and int(count[1]) > 20
