@@ -102,7 +102,7 @@ class NumberVar(Var):
     def unary(self, tx: Tracer, op: str) -> Var:
         if op != "~":
             return apply(tx, _UNARY[op], self)
-        if self.sym is None or isinstance(self.sym, torch.SymBool):
+        if not isinstance(self.sym, torch.SymInt):
             return self.known().unary(tx, op)
         return apply(tx, "-", apply(tx, "neg", self), ConstVar(1))
 

@@ -80,3 +80,14 @@ def test_dividing_by_zero():
             return x, str(error)
 
     captures(f, [2, 5, 3, 4])
+
+
+def test_floats_that_vary_have_no_inverse():
+    def program(x, number):
+        return x * 2 * ~number
+
+    fast = pyframe.compile(program, backend="eager")
+    for number in (0.5, 1.5, 2.5):
+        with pytest.raises(TypeError, match="bad operand type for unary ~: 'float'"):
+            fast(torch.ones(2), number)
+    assert fast(torch.ones(2), 3).tolist() == [-8.0, -8.0]
