@@ -9,14 +9,8 @@ from collections.abc import Callable
 import torch
 
 
-class Truth:
-    """The result of a comparison: what a `torch.SymBool` refers to."""
-
-    def __init__(self, value: bool) -> None:
-        self.value = value
-
-    def is_bool(self) -> bool:
-        return True
+class _Known:
+    """What torch asks of each value behind a symbol: it is no constant, and has a value now."""
 
     def is_symbolic(self) -> bool:
         return True
@@ -25,6 +19,16 @@ class Truth:
         return False
 
     def has_hint(self) -> bool:
+        return True
+
+
+class Truth(_Known):
+    """The result of a comparison: what a `torch.SymBool` refers to."""
+
+    def __init__(self, value: bool) -> None:
+        self.value = value
+
+    def is_bool(self) -> bool:
         return True
 
     def maybe_as_bool(self) -> bool | None:
@@ -36,7 +40,7 @@ class Truth:
     expect_true = guard_size_oblivious = guard_or_false = guard_or_true = guard_bool
 
 
-class Number:
+class Number(_Known):
     """What a `torch.SymInt` or `torch.SymFloat` refers to as its node: an expression in the program's source.
 
     `hint` is the value in the backward pass that is being recorded. torch calls the methods from C++. `asked` is called
@@ -55,17 +59,8 @@ class Number:
     def is_bool(self) -> bool:
         return False
 
-    def is_symbolic(self) -> bool:
-        return True
-
-    def is_constant(self) -> bool:
-        return False
-
     def is_nested_int(self) -> bool:
         return False
-
-    def has_hint(self) -> bool:
-        return True
 
     def maybe_as_int(self) -> int | None:
         return None
