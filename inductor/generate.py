@@ -177,6 +177,10 @@ def generate_aten(
 
         with report.phase("autotune"):
             groups = tuned(groups, graph)
+    if graph.generated:
+        from .autotune.unmeasured import with_generated_products  # imported only if it is used
+
+        groups = with_generated_products(groups, graph)
     show("schedule", print_schedule, groups)
     with report.phase("codegen"):
         source, spec = codegen(groups, graph, release, training, captured)

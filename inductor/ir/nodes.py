@@ -219,7 +219,8 @@ class GraphIR:
 
     `outputs` are values in memory, Python ints, or None. `viewed` are the positions of outputs that must be distinct
     tensor objects although an input or an earlier output has the same memory and layout. `not_fused`: sentences on why
-    the scheduler left loops apart that access the same buffers.
+    the scheduler left loops apart that access the same buffers. `generated`: names of calls of products for which
+    kernels are generated without measuring (see `lower.alignment.is_generated`).
     """
 
     inputs: list[Any]
@@ -229,3 +230,4 @@ class GraphIR:
     origins: dict[str, fx.Node] | None = None
     viewed: frozenset[int] = frozenset()
     not_fused: list[str] = field(default_factory=list)
+    generated: frozenset[str] = frozenset()

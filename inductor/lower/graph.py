@@ -35,7 +35,7 @@ from ..ir.real import Real
 from ..ir.size import Size, hint
 from ..ir.sized import AnyTensor, SizedTensor
 from ..overlap import elements_overlap
-from .alignment import PRODUCTS, padded_length, padded_sizes, turned
+from .alignment import PRODUCTS, is_generated, padded_length, padded_sizes, turned
 from .common import is_value, used_results
 from .complex_memory import OF_PARTS
 from .in_place import InPlace, earlier_readers, in_place_writes
@@ -68,6 +68,7 @@ class GraphLowering:
         self.node: fx.Node = None  # type: ignore[assignment]  # set before any lowering runs
         self.val: Any = None
         self.padded: dict[tuple[str, Layout, tuple[int, ...]], Buffer] = {}  # padded copies, by what was copied
+        self.generated: set[str] = set()  # as in GraphIR
         self.copying = False  # whether the last call was a write to an input
 
     def fresh(self) -> str:
@@ -112,7 +113,10 @@ class GraphLowering:
                     outputs = self.outputs()
                     viewed = _viewed(results_of(self.node.graph), outputs)
                     set_origins(self.buffers, self.env)
-                    return GraphIR(self.inputs, self.constants, self.buffers, outputs, viewed=viewed)
+                    return GraphIR(
+                        self.inputs, self.constants, self.buffers, outputs, viewed=viewed,
+                        generated=frozenset(self.generated),
+                    )  # fmt: skip
                 case other:
                     raise Unsupported(f"a graph node of kind {other}")
         raise Unsupported("the graph has no output node")
@@ -225,6 +229,8 @@ class GraphLowering:
         multi = isinstance(self.val, tuple | list)
         vals = self.val if multi else () if self.val is None else (self.val,)  # an assertion returns nothing
         name = self.fresh()
+        if target in PRODUCTS and is_generated((node_at(self.node), node_at(self.node, 1)), self.node):
+            self.generated.add(name)
         used = used_results(self.node) if multi else {0}
         outs: list[MultiOutput | None] = []
         for i, val in enumerate(vals):

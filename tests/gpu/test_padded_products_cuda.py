@@ -28,3 +28,19 @@ def test_a_vocabulary(dtype, bias):
         torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-2)
     for a, b in zip(torch.autograd.grad(got[0], args), torch.autograd.grad(want[0], args)):
         torch.testing.assert_close(a, b, rtol=5e-2, atol=3e-2 * float(b.abs().max()))
+
+
+@pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
+@pytest.mark.parametrize("rows", [512, 2000])
+def test_logits_that_are_returned_are_written_once_by_a_generated_kernel(mode, rows):
+    x = torch.randn(2, rows // 2, 768, device="cuda", dtype=torch.bfloat16)
+    w = torch.randn(5025, 768, device="cuda", dtype=torch.bfloat16) / 16
+    fast = pyframe.compile(lambda x, w: F.linear(x, w), mode=mode, options={"strict": True})
+    with torch.no_grad():
+        got, want = fast(x, w), F.linear(x, w)
+        torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
+        assert got.stride() == want.stride()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            fast(x, w)
+    kernels = [e.name for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    assert len(kernels) == 1, kernels

@@ -9,11 +9,13 @@ from fake_gpu import GPU, on_gpu
 from op_samples import lowered
 from triton_support import Runner
 
+from inductor.autotune.unmeasured import with_generated_products
 from inductor.codegen import codegen
 from inductor.ir.buffer import ComputedBuffer, ExternKernel, View
 from inductor.lower import alignment
 from inductor.passes.bias import biases_apart
 from inductor.schedule import schedule
+from inductor.schedule.product import Product
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +23,7 @@ def _small(monkeypatch):
     monkeypatch.setattr(alignment, "LEAST_WORK", 1)
     monkeypatch.setattr(alignment, "LEAST_USES", 16)
     monkeypatch.setattr(alignment, "LEAST_USES_UNCOPIED", 8)
+    monkeypatch.setattr(alignment, "LEAST_ROWS", 16)
 
 
 def prepared(gm):
@@ -56,7 +59,36 @@ def test_a_result_with_unaligned_rows_is_padded_and_the_bias_is_added_by_a_kerne
     assert strides == [(16, 1), (1, 16), (56, 1)]
 
 
-def test_a_result_that_the_graph_returns_is_copied():
+@pytest.mark.parametrize("m, k, n", [(32, 16, 50), (260, 64, 515), (100, 72, 257)])
+def test_a_result_that_only_the_caller_reads_is_written_by_a_generated_kernel(m, k, n):
+    def fn(x, w):
+        return F.linear(x, w).view(2, m // 2, n)
+
+    args = half(m, k), half(n, k)
+    graph = lowered(fn, *args, prepare=prepared)
+    assert graph.generated and len(graph.buffers) == 1
+    runner = Runner(fn, *args, graph=graph)
+    runner.steps = with_generated_products(runner.steps, graph)
+    assert [type(step) for step in runner.steps] == [Product]
+    runner.launches = {id(g): runner.source.group(g, runner.dtypes) for g in runner.steps}
+    (got,) = runner.run(*args)
+    torch.testing.assert_close(got, fn(*args), rtol=2e-2, atol=2e-2)
+    assert got.is_contiguous()
+    codegen(runner.steps, graph)
+
+
+def test_a_product_that_loops_read_or_that_is_long_is_not_generated(monkeypatch):
+    x, w = half(32, 16), half(50, 16)
+    for fn in (lambda x, w: F.linear(x, w).relu(), lambda x, w: (y := F.linear(x, w), y.view(-1).exp())):
+        assert not lowered(fn, x, w, prepare=prepared).generated
+    assert not lowered(lambda x, w: x @ w, x, w.t().contiguous(), prepare=prepared).generated  # rows of w not aligned
+    assert not lowered(lambda x, w: x[:, 1:] @ w[:, 1:].t(), x, w, prepare=prepared).generated
+    monkeypatch.setattr(alignment, "MOST_GENERATED_TERMS", 8)
+    assert not lowered(lambda x, w: F.linear(x, w), x, w, prepare=prepared).generated
+
+
+def test_a_result_that_the_graph_returns_is_copied(monkeypatch):
+    monkeypatch.setattr(alignment, "MOST_GENERATED_TERMS", 8)
     graph, strides = padded(lambda x, w: F.linear(x, w), half(32, 16), half(50, 16))
     assert strides[-1] == (56, 1) and len(graph.buffers) == 3  # a copy of the weight, the product, a copy of the result
 
