@@ -86,6 +86,10 @@ class BreakPlanner:
         if brk is not None and brk.inner is not None:
             self.inner_stop = brk.inner.number
         elif brk is not None:
+            trace = self._trace
+            if trace.real_step() != trace.steps:  # in a handler, which the frame must enter at run time
+                del self.planned[trace.steps]
+                raise self.plan(trace.real_step(), PlannedBreak(brk.kind, brk.detail, brk.stack))
             root.at = root.pc
             lines = brk.stack or self._trace.user_stack()
             raise GraphBreak(brk.kind, brk.detail, lines, ahead=brk.loop is not None)

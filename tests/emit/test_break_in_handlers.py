@@ -435,3 +435,39 @@ def test_an_exception_and_its_frames_are_freed_when_it_is_dealt_with():
         assert [ref() for ref in objects] == [None, None]
     finally:
         gc.enable()
+
+
+def suspended(start):
+    try:
+        while True:
+            start += (yield start) or 1
+    finally:
+        start = 0
+
+
+def a_generator_made_in_a_handler(x):
+    try:
+        pyframe.graph_break()
+        raise KeyError(1)
+    except KeyError:
+        made = suspended(3)
+        first = next(made)
+        return x + made.send(2), first
+
+
+def a_generator_made_in_a_handler_of_a_callee(x):
+    def fails():
+        raise IndexError(2)
+
+    try:
+        fails()
+    except IndexError as error:
+        made = suspended(3)
+        return x + next(made), made.send(2), error.args
+
+
+@pytest.mark.parametrize("fn", [a_generator_made_in_a_handler, a_generator_made_in_a_handler_of_a_callee])
+def test_a_break_planned_within_a_handler(fn):
+    x = torch.ones(2)
+    assert str(pyframe.compile(fn, backend="eager")(x)) == str(fn(x))
+    assert sys.exc_info()[0] is None
