@@ -34,22 +34,25 @@ _SEEN = {
 
 
 class ExitVar(EnteredVar):
-    """The `__exit__` that a `with` block keeps on the stack."""
+    """The `__exit__` that a `with` block keeps on the stack. `exited`: it has been called. The handler that called it
+    still has it on its stack, but does not read it any more."""
 
-    __slots__ = ("context", "entered")
+    __slots__ = ("context", "entered", "exited")
 
     def __init__(self, context: Any, entered: Var) -> None:
         """`context`: a Var with `enter` and `exit`; `entered`: the result of its `enter`."""
         super().__init__()
         self.context = context
         self.entered = entered
+        self.exited = False
 
     @property
     def enters_for_real(self) -> bool:
-        return not isinstance(self.context, InstanceVar)
+        return not (self.exited or isinstance(self.context, InstanceVar))
 
     def call(self, tx: Tracer, args: Any, kwargs: Any) -> Var:
         result = self.context.exit(tx, *args) if isinstance(self.context, InstanceVar) else self.context.exit(tx)
+        self.exited = True
         return result if isinstance(result, Var) else ConstVar(None)
 
     def mode(self) -> Var:
@@ -61,6 +64,9 @@ class ExitVar(EnteredVar):
     def reconstruct(self, cg: Codegen) -> None:
         """Push the bound `__exit__`. An `__enter__` of the program has been traced; torch's modes, which the graph
         restored, are entered again."""
+        if self.exited:
+            cg.load_const(None)
+            return
         if isinstance(self.context, InstanceVar):
             cg.load(self.context)
         else:

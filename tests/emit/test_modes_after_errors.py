@@ -1,5 +1,7 @@
 """A graph that raises leaves the modes of the process as it found them."""
 
+import sys
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -72,3 +74,33 @@ def test_a_setting_written_for_good_stays(backend):
         assert torch.get_default_dtype() is torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def raised_again(x):
+    try:
+        pyframe.graph_break()
+        raise KeyError(1)
+    finally:
+        with torch.no_grad():
+            if sys.exc_info()[0]:
+                raise
+
+
+def raised_again_below_another(x):
+    try:
+        pyframe.graph_break()
+        raise KeyError(1)
+    except KeyError:
+        with torch.no_grad(), torch.autocast("cpu"):
+            raise
+
+
+@pytest.mark.parametrize("fn", [raised_again, raised_again_below_another])
+def test_a_mode_is_left_once_when_an_exception_is_raised_again(fn):
+    found = modes()
+    try:
+        with pytest.raises(KeyError):
+            pyframe.compile(fn, backend="eager")(torch.ones(3))
+        assert modes() == found
+    finally:
+        torch.set_grad_enabled(True)
