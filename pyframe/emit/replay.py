@@ -3,13 +3,14 @@ performs all writes."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from inductor.modes import SET_GRAD
 
 from ..core.effects import Effect
-from ..vars.objects.builtin_instances import fill
+from ..vars.objects.builtin_instances import fill, set_items
 from ..vars.objects.functions import CellVar
 from .reconstruct import ValueEmitter
 
@@ -49,18 +50,20 @@ def _modes_first(effects: Sequence[Effect]) -> list[Effect]:
 def _container(cg: ValueEmitter, effect: Effect) -> Commit:
     target = effect.target
     place = cg.load_to_local(target)
-    if effect.kind == "DICT":
-        target.load_contents(cg)
-    elif effect.kind == "SET":
+    if effect.kind in ("DICT", "SET"):
         target.load_contents(cg)
     else:
         cg.sequence("BUILD_LIST", target.items)
-    items = cg.asm.store_fast()
+    values = [cg.asm.store_fast()]
+    if effect.kind == "DICT":
+        target.load_set_again(cg)
+        values.append(cg.asm.store_fast())
 
     def refill() -> None:
-        cg.load_const(fill)
+        cg.load_const(set_items if effect.kind == "DEQUE" and not target.rearranged else fill)
         kind = target.python_type()
-        cg.call_top(lambda: cg.asm.load_fast(place), lambda: cg.load_const(kind), lambda: cg.asm.load_fast(items))
+        loads = [functools.partial(cg.asm.load_fast, name) for name in values]
+        cg.call_top(lambda: cg.asm.load_fast(place), lambda: cg.load_const(kind), *loads)
         cg.emit("POP_TOP")
 
     return refill

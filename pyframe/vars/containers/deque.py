@@ -21,15 +21,17 @@ _METHODS = (*_ADDS, "clear", "copy", "insert", "pop", "popleft", "reverse", "rot
 
 
 class DequeVar(ListVar):
-    """A deque; `maxlen` None is unbounded.  Methods that do not compare items run on a real deque of their Vars."""
+    """A deque; `maxlen` None is unbounded; `rearranged`: more was changed than which items are at
+    which places.  Methods that do not compare items run on a real deque of their Vars."""
 
-    __slots__ = ("changes", "maxlen")
+    __slots__ = ("changes", "maxlen", "rearranged")
     type = collections.deque
 
     def __init__(self, items: Sequence[Var], maxlen: int | None = None, source: Source | None = None) -> None:
         super().__init__(items, source)
         self.maxlen = maxlen
         self.changes = 0
+        self.rearranged = False
 
     def _real(self) -> collections.deque[Any]:
         return collections.deque(self.items, self.maxlen)
@@ -47,6 +49,7 @@ class DequeVar(ListVar):
         if self.maxlen is not None and len(self.items) > self.maxlen:
             del self.items[: len(self.items) - self.maxlen]
         self.changes += 1
+        self.rearranged = True
         tx.effects.change("DEQUE", self, None, tx.user_line)
 
     def native(self, tx: Tracer, method: str, *args: Any) -> Any:
@@ -62,6 +65,11 @@ class DequeVar(ListVar):
         if not slots.has_type(key, int):
             tx.raise_(TypeError, f"sequence index must be integer, not {slots.type_name(key)!r}")
         return super()._place(tx, key, "{} index out of range")
+
+    def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
+        before = self.rearranged
+        super().setitem(tx, key, value)
+        self.rearranged = before or value is None
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
         return ConstVar(self.maxlen) if name == "maxlen" else super().getattr_(tx, name)

@@ -7,6 +7,7 @@ with a graph break where it was created.
 
 from __future__ import annotations
 
+import collections
 import inspect
 import itertools
 import types
@@ -161,10 +162,11 @@ def reversed_at(sequence: Sequence[Any], position: int) -> Any:
 
 class SizedIteratorVar(IteratorVar):
     """`iter()` of `owner`, which is a set or a dict view.  `container` is the set or dict with the items; as in
-    CPython, a change of its size raises RuntimeError.  `live`, if given, iterates over the current items of the dict,
-    so that replaced values are found; otherwise `items` is a copy."""
+    CPython, a change of its size raises RuntimeError, as does any change of the keys of an OrderedDict.  `live`, if
+    given, iterates over the current items of the dict, so that replaced values are found; otherwise `items` is a
+    copy."""
 
-    __slots__ = ("container", "items", "live", "owner", "position", "size", "tx", "what")
+    __slots__ = ("arrangement", "container", "items", "live", "owner", "position", "size", "tx", "what")
 
     def __init__(
         self,
@@ -178,9 +180,12 @@ class SizedIteratorVar(IteratorVar):
     ) -> None:
         self.tx, self.owner, self.container, self.position, self.items = tx, owner, container, 0, items
         self.what, self.live, self.size = what, live, len(items)
+        self.arrangement = _arrangement(container) if container.python_type() is collections.OrderedDict else None
         super().__init__(kind)
 
     def advance(self, tx: Tracer) -> Var | None:
+        if self.arrangement is not None and self.arrangement != _arrangement(self.container):
+            tx.raise_(RuntimeError, "OrderedDict mutated during iteration")
         if self.container.length(tx).constant() != self.size:
             tx.raise_(RuntimeError, f"{self.what} changed size during iteration")
         if self.live is not None:
@@ -205,6 +210,11 @@ class SizedIteratorVar(IteratorVar):
             cg.call_top(lambda: cg.sequence("BUILD_LIST", rest))
             return
         _load_at(cg, self.owner, self.position)
+
+
+def _arrangement(mapping: Any) -> tuple[Any, ...]:
+    """What iterators over an OrderedDict depend on: the order of its keys, and which were deleted."""
+    return list(mapping.items), set(mapping.deleted), mapping.cleared
 
 
 class LazyVar(IteratorVar):

@@ -143,9 +143,10 @@ def var_of(key: Any) -> Var:
 
 class DictVar(Var):
     """A dict.  `items` maps keys (see `key_of`) to Vars in insertion order; `cls` is the exact type, `factory` the
-    default factory of a defaultdict."""
+    default factory of a defaultdict.  `deleted` has the keys that were deleted at any time, even if set again;
+    `cleared`: all were, at once."""
 
-    __slots__ = ("cls", "factory", "fields", "items")
+    __slots__ = ("cleared", "cls", "deleted", "factory", "fields", "items")
 
     dropped: frozenset[str] = frozenset()
 
@@ -158,6 +159,8 @@ class DictVar(Var):
     ) -> None:
         super().__init__(source)
         self.items = dict(items)
+        self.deleted: set[Any] = set()
+        self.cleared = False
         self.fields: dict[str, Var] = {}  # attributes that the program set on an OrderedDict
         self.cls = cls
         self.factory = factory
@@ -226,10 +229,14 @@ class DictVar(Var):
         if value is not None:
             self.items[where] = value
         elif where in self.items:
-            del self.items[where]
+            self._delete(where)
         else:
             tx.raise_(KeyError, key)
         self.changed(tx)
+
+    def _delete(self, key: Any) -> Var:
+        self.deleted.add(key)
+        return self.items.pop(key)
 
     def truth(self, tx: Tracer) -> bool:
         return bool(self.items)
@@ -324,7 +331,7 @@ class DictVar(Var):
     def _pop(self, tx: Tracer, key: Var, default: Var | None = None) -> Var:
         where = key_of(tx, key)
         if where in self.items:
-            value = self.items.pop(where)
+            value = self._delete(where)
             self.changed(tx)
             return value
         return tx.raise_(KeyError, key) if default is None else default
@@ -333,7 +340,7 @@ class DictVar(Var):
         if not self.items:
             tx.raise_(KeyError, "popitem(): dictionary is empty" if self.cls is dict else "dictionary is empty")
         key = next(reversed(self.items)) if last is None or last.truth(tx) else next(iter(self.items))
-        value = self.items.pop(key)
+        value = self._delete(key)
         self.changed(tx)
         return TupleVar([var_of(key), value])
 
@@ -344,6 +351,7 @@ class DictVar(Var):
         self.changed(tx)
 
     def _clear(self, tx: Tracer) -> None:
+        self.cleared = True
         self.items.clear()
         self.changed(tx)
 
@@ -382,6 +390,16 @@ class DictVar(Var):
             cg.load_key(key)
             cg.load(value)
         cg.emit("BUILD_MAP", len(self.items))
+
+    def load_set_again(self, cg: Codegen) -> None:
+        """Push a list of the keys that were deleted and then set again; None if all keys were deleted at once."""
+        if self.cleared:
+            cg.load_const(None)
+            return
+        again = [key for key in self.items if key in self.deleted]
+        for key in again:
+            cg.load_key(key)
+        cg.emit("BUILD_LIST", len(again))
 
 
 _DICT_METHODS = frozenset(

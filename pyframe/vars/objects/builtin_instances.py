@@ -165,19 +165,43 @@ class BuiltinInstanceVar(InstanceVar):
         cg.emit("POP_TOP")
 
 
-def fill(obj: Any, kind: Any, items: Any) -> None:
-    """Set the contents of `obj` to `items` with methods of the built-in type `kind`, bypassing overrides."""
+def fill(obj: Any, kind: Any, items: Any, set_again: Sequence[Any] | None = ()) -> None:
+    """Set the contents of `obj` to `items` with methods of the built-in type `kind`, bypassing overrides. What stays
+    where it is is not taken out, because an iterator over `obj` may be in use, such as that of a loop around.
+    `set_again`: keys of a dict that the program deleted before it set them; None if it deleted all at once."""
     if kind is list:
         list.__setitem__(obj, slice(None), items)
-        return
-    kind.clear(obj)
-    if kind is collections.OrderedDict:
-        for key, value in items.items():
-            kind.__setitem__(obj, key, value)
     elif kind is collections.deque:
+        kind.clear(obj)
         kind.extend(obj, items)
-    else:
+    elif kind is set:
+        kind.difference_update(obj, set(obj) - items)
         kind.update(obj, items)
+    else:
+        _fill_dict(obj, kind, items, set_again)
+
+
+def _fill_dict(obj: Any, kind: Any, items: Mapping[Any, Any], set_again: Sequence[Any] | None) -> None:
+    if set_again is None:
+        kind.clear(obj)
+    for key in set_again or ():
+        kind.pop(obj, key, None)
+    old, new = list(kind.keys(obj)), list(items)
+    if old != new[: len(old)]:
+        kept = 0
+        for key in old:
+            if kept < len(new) and (key is new[kept] or key == new[kept]):
+                kept += 1
+            else:
+                kind.__delitem__(obj, key)
+    for key, value in items.items():  # unlike `update`, this does not close gaps
+        kind.__setitem__(obj, key, value)
+
+
+def set_items(obj: collections.deque[Any], kind: Any, items: Sequence[Any]) -> None:
+    """Set the items of a deque one by one, which an iterator over it does not notice, unlike other changes."""
+    for at, item in enumerate(items):
+        kind.__setitem__(obj, at, item)
 
 
 def _python() -> None: ...
