@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .source import Source
@@ -31,10 +31,15 @@ class Number:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Expr:
-    """An operator applied to expression trees."""
+    """An operator applied to expression trees.  `depth`: the most operators on a path through the tree."""
 
     op: str
     args: tuple[Source | Number | Expr, ...]
+    depth: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        depth = 1 + max((arg.depth for arg in self.args if isinstance(arg, Expr)), default=0)
+        object.__setattr__(self, "depth", depth)
 
     def __repr__(self) -> str:
         return text(self)

@@ -202,6 +202,15 @@ class GraphNumbers:
         self._register(sym, functools.partial(_itself, node))
         return make(sym)
 
+    def computed_float(self, tree: Tree) -> Any:
+        """A new unbacked SymFloat for what a node computes of unbacked numbers by `tree`."""
+        sym = self.shapes.create_unbacked_symfloat()
+        self.shapes.pending_fresh_unbacked_symbols.clear()
+        node = self.node(tree)
+        node.meta["val"] = sym
+        self._register(sym, functools.partial(_itself, node))
+        return sym
+
     def register_new(self, node: fx.Node, result: Any) -> bool:
         """Register the unbacked numbers that the operator of `node` created; False if there are none."""
         if self._shapes is None:

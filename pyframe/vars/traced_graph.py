@@ -13,6 +13,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from ..core.expr import Tree
 from ..core.source import Source
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ class VaryingNumbers(Protocol):
     @property
     def makes_sizes(self) -> bool:
         """Whether an operator with a data-dependent result size stays in the graph here."""
+
+    def computed_float(self, tree: Tree) -> Any:
+        """A new unbacked SymFloat for what a node computes of unbacked numbers by `tree`."""
+        ...
 
     def unbacked_argument(self) -> Var:
         """An unbacked int that is an argument of the nested graph."""

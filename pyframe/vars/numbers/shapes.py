@@ -7,6 +7,7 @@ while tracing become RELATION guards between these sources.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import DimDynamic, RuntimeAssert, SLoc
 from torch.utils._sympy import functions
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from inductor.dynamic.shape_env import LightShapeEnv, Named
 from inductor.process.import_stubs import stub_torch_compiler
@@ -52,6 +54,8 @@ class Shapes(LightShapeEnv):
         super().__init__(numbers, sizes)
         self.user_line, self.tx = user_line, tx
         self.source_of: dict[sympy.Symbol, Source] = {}
+        self.tree_of: dict[sympy.Symbol, Expr] = {}  # what computes a float that is not known while tracing
+        self.floats: dict[Expr, Any] = {}
         self.symbols: dict[Source, Any] = {}
 
     def _get_stack_summary(self, is_debug: bool = False, framework_loc: str | None = None) -> tuple[SLoc, str]:
@@ -86,6 +90,22 @@ class Shapes(LightShapeEnv):
             self._constrain_range_for_size(found.node.expr)
         return found
 
+    def float_of(self, tree: Expr) -> Any:
+        """An unbacked SymFloat for what `tree` computes of unbacked numbers. All that is known of it while tracing is
+        the bound that `max(constant, ...)` or `min(constant, ...)` gives it."""
+        found = self.floats.get(tree)
+        if found is None:
+            with stub_torch_compiler:
+                found = self.floats[tree] = self.create_unbacked_symfloat()
+            self.pending_fresh_unbacked_symbols.clear()
+            self.tree_of[found.node.expr] = tree
+            first = tree.args[0]
+            if tree.op in ("min", "max") and isinstance(first, Number) and math.isfinite(first.value):
+                bound, ends = sympy.Float(first.value), (-sympy.oo, sympy.oo)
+                ranges = (bound, ends[1]) if tree.op == "max" else (ends[0], bound)
+                self.var_to_range[found.node.expr] = ValueRanges(*ranges)
+        return found
+
     def as_size(self, number: torch.SymInt) -> None:
         """Declare that an unbacked symbol is a size, so that size-oblivious checks ignore the special cases 0 and 1."""
         if isinstance(number.node.expr, sympy.Symbol):
@@ -103,7 +123,7 @@ class Shapes(LightShapeEnv):
 
     def is_new(self, expr: Any) -> bool:
         """Whether an expression is an unbacked symbol that an operator created and that has no source yet."""
-        return isinstance(expr, sympy.Symbol) and expr not in self.source_of
+        return isinstance(expr, sympy.Symbol) and expr not in self.source_of and expr not in self.tree_of
 
     def new_truth(self, value: torch.SymBool) -> Any:
         """The SymInt for the new symbol in a SymBool of the form `symbol == 1`, as torch creates data-dependent ones;
@@ -135,9 +155,10 @@ class Shapes(LightShapeEnv):
     def tree(self, expr: Any) -> Tree:
         """A sympy expression as a tree over sources; raises NoTree if `core.expr` cannot represent it."""
         if isinstance(expr, sympy.Symbol):
-            if expr not in self.source_of:
+            known: Tree | None = self.source_of.get(expr) or self.tree_of.get(expr)
+            if known is None:
                 raise NoTree(str(expr))
-            return self.source_of[expr]
+            return known
         if isinstance(expr, sympy.Integer):
             return Number.of(int(expr))
         if isinstance(expr, sympy.Float):

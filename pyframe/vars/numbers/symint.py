@@ -8,6 +8,7 @@ of results, and the outcomes of comparisons, which are guarded when the program 
 from __future__ import annotations
 
 import math
+import numbers as abstract
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -37,6 +38,8 @@ SYMBOLIC_OPS: dict[str, Callable[..., Any]] = {
 _WHY = "which is computed from tensor data, drawn at random or marked as unbacked"
 _UNARY = {"-": "neg", "+": "pos"}
 _DIVIDES = ("/", "//", "%")
+_DEEPEST = 100  # trees are evaluated and compared recursively
+_ROUNDS = ("int", "floor", "ceil")  # they raise for floats that are infinite or not a number
 _OF_BOOLS = ("and", "or", "not")  # the only operators that torch supports on a SymBool
 _METHODS = {"__abs__": "abs", "__float__": "float", "__floor__": "floor", "__ceil__": "ceil"}
 _INT_METHODS = {"__int__": "int", "__trunc__": "int"}
@@ -116,9 +119,16 @@ class NumberVar(Var):
         return apply(tx, op, *((other, self) if reflected else (self, other)))
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
-        if not is_number(other):
-            return fold(tx, COMPARE[op], self.example, other.value) if isinstance(other, ConstVar) else None
-        return apply(tx, op, self, other)
+        if is_number(other):
+            return apply(tx, op, self, other)
+        if not isinstance(other, ConstVar):
+            return None
+        if isinstance(other.value, abstract.Number):
+            return fold(tx, COMPARE[op], self.constant(), other.value)
+        try:  # with what is no number, the result depends only on the type
+            return make(COMPARE[op](self.python_type()(0), other.value))
+        except TypeError:
+            return None
 
     def truth(self, tx: Tracer) -> bool:
         if self.sym is not None:
@@ -139,7 +149,7 @@ class NumberVar(Var):
             return apply(tx, _METHODS[name], self)
         if name in _INT_METHODS and self.sym is not None:
             return apply(tx, _INT_METHODS[name], self)
-        if name == "__divmod__" and len(args) == 1 and is_number(args[0]):
+        if name == "__divmod__" and len(args) == 1 and is_number(args[0]) and args[0].truth(tx):
             return make((apply(tx, "//", self, args[0]), apply(tx, "%", self, args[0])))
         if name == "__format__":
             return self.format_(tx, args[0] if args else ConstVar(""))
@@ -166,6 +176,13 @@ class NumberVar(Var):
         load_tree(cg, self.tree)
 
 
+def _may_raise(op: str, args: Sequence[Var]) -> bool:
+    """Whether an operator raises for some values of the numbers, which guards do not exclude."""
+    if op in _ROUNDS or op == "sqrt":
+        return args[0].python_type() is float and is_unbacked(args[0])
+    return op == "**" and float in {arg.python_type() for arg in args}
+
+
 def is_unbacked(var: Var) -> bool:
     """Whether a number depends on an unbacked symbol, so that no guard can check it."""
     return isinstance(var, NumberVar) and var.sym is not None and symbolic.is_unbacked(var.sym)
@@ -190,17 +207,41 @@ def apply(tx: Tracer, op: str, *args: Var) -> Var:
     try:
         if op in _DIVIDES and not args[1].truth(tx):
             raise ZeroDivisionError
+        if tx.error_is_observable and _may_raise(op, args):
+            return fold(tx, OPS[op], *(arg.constant() for arg in args))
         if not numbers:
             return make(OPS[op](*(arg.constant() for arg in args)))
         if all(number.sym is not None for number in numbers):
             values = [arg.sym if isinstance(arg, NumberVar) else _number(arg.constant()) for arg in args]
-            return make(SYMBOLIC_OPS[op](*values))
+            found = SYMBOLIC_OPS[op](*values)
+            return make(found) if type(found) is torch.SymInt else _of_floats_perhaps(tx, op, args, found)
         example = OPS[op](*(arg.example if isinstance(arg, NumberVar) else arg.constant() for arg in args))
         if type(example) not in NUMBERS or not _stays_real(tx, op, args):
             raise ValueError(op)
     except (ArithmeticError, NotImplementedError, TypeError, ValueError):  # evaluate with the values of this call
         return fold(tx, OPS[op], *(arg.constant() for arg in args))
     return NumberVar(tx, Expr(op, tuple(map(tree_of, args))), None, example)
+
+
+def _of_floats_perhaps(tx: Tracer, op: str, args: Sequence[Var], found: Any) -> Var:
+    """The Var of `found`, which torch has computed of numbers, at least one of them symbolic. Floats are computed at
+    run time by the operators that the program applied, in their order: torch simplifies expressions as if floats were
+    real numbers, so that `a + 1e308 - 1e308` is `a`, `0 - a` is `-a`, and `a != a` is False."""
+    kinds = {arg.python_type() for arg in args}
+    returned = _TYPES.get(type(found), type(found))
+    if float not in kinds and returned is not float:
+        return make(found)
+    tree = Expr(op, tuple(map(tree_of, args)))
+    if not any(map(is_unbacked, args)):
+        varies = isinstance(found, torch.SymFloat) and not found.node.expr.is_number
+        return NumberVar(tx, tree, found) if varies and tree.depth <= _DEEPEST else make(found)
+    if returned is float:
+        floats = tx.graph.numbers
+        return make(floats.shapes.float_of(tree) if tree.depth <= _DEEPEST else floats.computed_float(tree))
+    same = len(args) == 2 and tree.args[0] == tree.args[1]
+    if same or not isinstance(found, SYMBOLIC) or found.node.expr.is_number:
+        tx.graph_break("data-dependent-branch", f"the program needs the value of {tree}, {_WHY}")
+    return make(found)
 
 
 def _number_of_bool(var: Var) -> Var:
