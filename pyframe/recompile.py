@@ -16,6 +16,7 @@ from inductor.log.warnings import warn
 
 from . import _C, config, stance
 from .core import guard_explain, weak_codes
+from .core.source import Source
 from .core.weak_codes import WeakCodes
 from .emit.function_names import place
 from .emit.resume import continuation
@@ -147,9 +148,30 @@ def _generalize(func: types.FunctionType, locals_: tuple[Any, ...], entries: lis
     known = continuation(func.__code__)
     if known is None or not known.loops:
         return
+    changed: dict[Source, None] = {}
     for described in entries[0].tag:
         guard = described.guard if isinstance(described, GuardExplanation) else None
         if guard is None or guard.source is None or guard.kind not in _OF_VALUES or type(guard.payload) is bool:
             continue
         if guard_explain.evaluate([guard], func, locals_) is not None:
-            known.varying[guard.source] = (*loop_varying.VALUES, *loop_varying.CONTAINERS)
+            changed[guard.source] = None
+    for source in changed:
+        there, owner = _owner(source, guard_explain.CallContext(func, locals_))
+        if there:
+            known.generalize(source, (*loop_varying.VALUES, *loop_varying.CONTAINERS), owner)
+
+
+def _owner(source: Source, context: guard_explain.CallContext) -> tuple[bool, weakref.ref[Any] | None]:
+    """Whether `source` exists in this call, and the object that the value is read from, through its dict or containers
+    of it; None for a variable."""
+    holder = source.base
+    try:
+        guard_explain.read(source, context)
+        while holder is not None:
+            obj = guard_explain.read(holder, context)
+            if type(obj).__weakrefoffset__:
+                return True, weakref.ref(obj)
+            holder = holder.base
+    except Exception:  # noqa: BLE001  the program's code runs here; what it raises is raised when the frame runs
+        return False, None
+    return True, None

@@ -20,6 +20,7 @@ from ..vars.objects.namedtuple import NamedTupleVar
 from ..vars.protocol.base import NotConstant, Var
 from ..vars.protocol.const import ConstVar, make
 from ..vars.protocol.graph_object import GraphObjectVar
+from ..vars.torch_objects.loop_varying import RuntimeValueVar
 from ..vars.torch_objects.tensor import TAKES_FLOATS, TensorVar
 from ..vars.torch_objects.wrapper_subclass import of_result
 from ..vars.tracer import Tracer
@@ -96,6 +97,8 @@ class GraphValues:
             found = self._with_python_numbers(value.constant())
             return _DTYPES.get(found, found) if isinstance(found, type) else found  # torch.fx cannot print classes
         except NotConstant:
+            if isinstance(value, RuntimeValueVar):
+                value.specialize(self._tx)
             what = f"{value.describe()} as an argument of a torch function"
             return self._tx.graph_break("unsupported-object", what)
 

@@ -13,7 +13,7 @@ import functools
 import re
 import types
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +74,8 @@ class Continuation:
     `loops`: it runs once per iteration of a loop. `handled`: the number of exceptions being handled when it is called.
     `handles_errors`: its RESUME has an exception handler. `after`: the line of the first break that it was made for.
     `original`: the code that it continues, held weakly, and for each of its instructions the ordinal of the same one
-    there, -1 if there is none.
+    there, -1 if there is none. `owners`: for sources that captures found to vary, the object that they were read from
+    then, None if its value is known to change. `constants`: those that are constants again.
     """
 
     def __init__(self) -> None:
@@ -85,6 +86,31 @@ class Continuation:
         self.handles_errors = False
         self.after: UserLine | None = None
         self.original: tuple[weakref.ref[types.CodeType], tuple[int, ...]] | None = None
+        self.owners: dict[Source, weakref.ref[Any] | None] = {}
+        self.constants: set[Source] = set()
+
+    def generalize(self, source: Source, types: tuple[type, ...], owner: weakref.ref[Any] | None) -> None:
+        """A capture found another value at `source` than the one before it, read from `owner`. It varies from now on,
+        unless a capture needed its value and it is read from another object now."""
+        if source in self.constants:
+            before = self.owners[source]
+            if before is not None and owner is not None and before() is not owner():
+                self.owners[source] = owner
+                return
+            self.constants.discard(source)
+            self.owners[source] = None  # a value that changes, such as that of a counter
+        self.varying[source] = types
+        self.owners.setdefault(source, owner)
+
+    def specialize(self, sources: Sequence[Source]) -> bool:
+        """Make values at `sources` constants again, because the capture can only go on if it knows them: the number of
+        a layer that is a key, for example. False if that would not help, as one of them is not such a value."""
+        if not sources or any(self.owners.get(source) is None or source in self.constants for source in sources):
+            return False
+        for source in sources:
+            del self.varying[source]
+        self.constants.update(sources)
+        return True
 
 
 _CONTINUATIONS: dict[int, Continuation] = {}

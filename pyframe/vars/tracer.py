@@ -37,6 +37,10 @@ class ResumePoint(Protocol):
     def loops(self) -> bool:
         """Whether it runs once per iteration of a loop."""
 
+    def specialize(self, sources: Sequence[Source]) -> bool:
+        """Make values that varied between captures constants of each capture again; False if they must not be."""
+        ...
+
 
 class TracedFrame(Protocol):
     """A frame that is being traced (``interp.frame.Frame``)."""

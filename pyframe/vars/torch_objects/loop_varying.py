@@ -2,7 +2,8 @@
 them: numbers, strings and growing containers of which only the type is guarded.
 
 Arithmetic on such numbers is deferred to run time; next to a tensor, a number becomes a 0-d tensor that is an input of
-the graph. A branch on one is guarded by its outcome. Anything else that needs the value breaks the graph.
+the graph. A branch on one is guarded by its outcome. Anything else that needs the value breaks the graph, except where
+each iteration reads it from another object, such as the number of a layer: it is a constant of each capture then.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from ...core.source import CallSource, Source
+from ...errors import Restart
 from ..codegen import Codegen
 from ..containers.sequence import ListVar, TupleVar
 from ..protocol.base import HeldVar, NotConstant, Var
@@ -81,6 +83,16 @@ class RuntimeValueVar(Var):
             return self.unsupported(tx, getattr(fn, "__name__", "an operation"))
         return RuntimeValueVar(example, None, fn, args)
 
+    def unsupported(self, tx: Tracer, what: str) -> Any:
+        self.specialize(tx)
+        return super().unsupported(tx, what)
+
+    def specialize(self, tx: Tracer) -> None:
+        """The trace needs the value: restart with it as a constant of this capture if each iteration reads it from
+        another object."""
+        if tx.known is not None and tx.known.specialize(self._leaves() or ()):
+            raise Restart()
+
     # ---- slots ----
     def unary(self, tx: Tracer, op: str) -> Var:
         return self.derived(tx, UNARY[op], self)
@@ -107,6 +119,7 @@ class RuntimeValueVar(Var):
             payload = (_Truth(self, leaves, outcome), leaves[1:], f"the branch of line {tx.user_line().lineno}")
             tx.guard(leaves[0], "PREDICATE", payload)
             return outcome
+        self.specialize(tx)
         return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
@@ -242,6 +255,8 @@ class UnknownContainerVar(HeldVar):
         if change is None or kwargs or len(args) != _ARITY[name]:
             return self.unsupported(tx, f"method {name!r}")
         if name in ("add", "__setitem__") and not args[0].is_constant():  # hashing may run the program's code
+            if isinstance(args[0], RuntimeValueVar):
+                args[0].specialize(tx)
             return self.unsupported(tx, f"method {name!r} with a key known only at run time")
         if name == "extend" and not isinstance(args[0], ListVar | TupleVar):
             return self.unsupported(tx, f"method {name!r} with {args[0].describe()}")
