@@ -1,5 +1,6 @@
 """Runs a frame eagerly when its graph raises an exception that the program handles, so that the program's own handlers
-see it as in eager mode; and when a check of the graph fails, so that the program raises its exception itself.
+see it as in eager mode; when a check of the graph fails, so that the program raises its exception itself; and when an
+operator raises after the program changed objects, which happens after the graph otherwise, and so not at all.
 
 Before that, what the graph may already have changed is restored: inputs that it writes and the CPU generator's state.
 Some changes of inputs cannot be undone: changes of sizes, and writes that autograd has recorded. A frame with such a
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,11 +36,12 @@ from ..core.symbolic import hint
 from ..errors import InternalError
 from ..metrics import counters
 from .constant_eval import changes
-from .raising import may_raise
+from .raising import may_raise, name_may_raise
 from .resume import CO_VARARGS, CO_VARKEYWORDS
 
 _MODULES = ("torch", "_operator", "math", "builtins")
 MAX_COPIED = 1 << 20  # bytes that a call may copy only because the graph has checks
+MAX_COPIED_FOR_EFFECTS = 1 << 14  # or only because an operator may raise after objects were changed
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,33 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any, checked: bool) -> Undo | None:
     if checked and sum(_bytes(inputs[i]) for i in written) > MAX_COPIED:
         return None
     return Undo(written, watch.draws, checked)
+
+
+def undo_if_cheap(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
+    """What must be restored before the frame of a graph runs eagerly, if one of its operators may raise and calls would
+    copy little for that; None otherwise."""
+    if not any(map(_may_raise, gm.graph.nodes)):
+        return None
+    try:
+        undo = undo_of(gm, fake_mode, checked=False)
+    except CannotUndo:
+        return None
+    inputs = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
+    if undo is None or sum(_bytes(inputs[i]) for i in undo.written) > MAX_COPIED_FOR_EFFECTS:
+        return None
+    return undo
+
+
+def _may_raise(node: fx.Node) -> bool:
+    """Whether a node may raise depending on tensor elements, as far as its target and an index say: a node that may is
+    never missed."""
+    if node.op not in ("call_function", "call_method"):
+        return False
+    target: Any = node.target
+    if target is operator.getitem:  # of a tensor or of the results of an operator
+        index = node.args[1]
+        return any(isinstance(each, fx.Node) for each in (index if isinstance(index, tuple | list) else (index,)))
+    return name_may_raise(target if isinstance(target, str) else getattr(target, "__name__", ""))
 
 
 def _bytes(value: torch.Tensor) -> int:

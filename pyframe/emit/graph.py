@@ -89,7 +89,8 @@ class GraphBuilder:
         self.modes = GraphModes(self.call_for_effect)
         self.known = KnownTensors(tx, self.inputs, self.modes, self.history)
         self.values = GraphValues(tx, self.stack, self.inputs, self.numbers)
-        self.errors_are_seen = False  # whether the program handles an operator's exception, see `emit.eager_retry`
+        # See `emit.eager_retry`: whether the program handles an operator's exception, or changed objects before it.
+        self.errors_are_seen = self.follows_effects = False
         self._chosen: set[int] = set()  # the memory of results that are one of several tensors, see `note_choice`
         self._candidates: set[int] = set()  # the memory of these tensors
         self.required: Var | None = None  # a 0-d bool tensor, False if the results of the graph are not valid
@@ -274,6 +275,7 @@ class GraphBuilder:
             node_kwargs["device"] = device
         node = self.stack.annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
         self.errors_are_seen = self.errors_are_seen or tx.error_is_observable
+        self.follows_effects = self.follows_effects or len(tx.effects) > 0
         if all(version is not None for _, version in versions):
             node.meta[COUNTED_WRITES] = any(fake._version != version for fake, version in versions)
         if changes(node):

@@ -20,7 +20,7 @@ from ..vars.protocol.base import NotRebuildable, Var
 from ..vars.protocol.const import ConstVar
 from . import replay
 from .assemble import Assembler
-from .eager_retry import CannotUndo, Undo, as_it_is, none_on_error, undo_of
+from .eager_retry import CannotUndo, Undo, as_it_is, none_on_error, undo_if_cheap, undo_of
 from .finished_trace import End, FinishedTrace, RootFrame
 from .graph_break import BreakEmitter
 from .reconstruct import ValueEmitter
@@ -105,8 +105,10 @@ class OutputBuilder:
         before. Otherwise None."""
         graph = self.tx.graph
         checks = graph.required is not None
-        if not (graph.errors_are_seen or checks) or self.tx.draws:
+        if self.tx.draws:
             return None
+        if not (graph.errors_are_seen or checks):
+            return undo_if_cheap(gm, graph.fake_mode) if graph.follows_effects else None
         try:
             return undo_of(gm, graph.fake_mode, checks)
         except CannotUndo as error:

@@ -58,6 +58,25 @@ def may_raise(func: Any, args: Sequence[Any]) -> bool:
 
 
 @functools.cache
+def name_may_raise(name: str) -> bool:
+    """Whether a function or method of this name in torch or `operator` may raise for some elements of tensors, as far
+    as the name says: True if it does not."""
+    name = _OF_OPERATORS.get(name.strip("_"), name)
+    if name.startswith("_foreach_"):
+        return _foreach_may_raise(name)
+    packet = getattr(torch.ops.aten, name, None)
+    if name in _DIVISIONS or not isinstance(packet, torch._ops.OpOverloadPacket):
+        return True
+    return any(may_raise(getattr(packet, overload), ()) for overload in packet.overloads())
+
+
+# How functions of the module `operator` and methods of tensors are called among the operators.
+_OF_OPERATORS = {
+    "truediv": "true_divide", "invert": "bitwise_not", "pos": "positive", "matmul": "mm", "float": "_to_copy",
+}  # fmt: skip
+
+
+@functools.cache
 def _foreach_may_raise(name: str) -> bool:
     """Whether an operator on lists of tensors may raise: it does what the operator on single tensors that it is named
     after does to each, in place or not."""
