@@ -48,6 +48,7 @@ from .higher_order import (  # noqa: F401  registers the models of these modules
     derivatives,
     flex_attention,
     forward_ad,
+    module_hooks,
     tensor_hooks,
     transforms,
 )

@@ -45,10 +45,10 @@ def f(x):
     (x * 2).sum().backward()
     return x + 1
 """),
-    ("Full backward hooks of modules", "unsupported-object", """
-module = torch.nn.Linear(3, 3)
-module.register_full_backward_hook(lambda *args: None)
+    ("Full backward hooks of modules that are registered in the same graph or that `torch.autograd.grad` runs in it, and hooks of `register_backward_hook`", "unsupported-object", """
+module, x = torch.nn.Linear(3, 3), torch.ones(3, requires_grad=True)
 def f(x):
+    handle = module.register_full_backward_hook(lambda *args: None)
     return module(x) + 1
 """),
     ("A tensor hook that changes objects", "unsupported-object", """

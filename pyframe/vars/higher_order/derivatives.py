@@ -18,6 +18,7 @@ from ..protocol.base import NotConstant, Var
 from ..registry import Handler, register
 from ..torch_objects.tensor import TensorVar
 from ..tracer import Tracer
+from .module_hooks import make_backward_hook
 from .nested_graphs import Body, Restored, check_auxiliary, code_of, leaves_of, tensors_of
 
 
@@ -315,6 +316,8 @@ def _autograd_grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     outputs = tensors_of(tx, arguments["outputs"], "outputs")[0]
     if any(output.source is not None for output in outputs):
         return tx.graph_break("unsupported-object", "torch.autograd.grad of a tensor that was computed outside")
+    if any(node.target is make_backward_hook for node in tx.graph.graph.nodes):  # they may change objects
+        return tx.graph_break("unsupported-object", "torch.autograd.grad, which runs backward hooks of modules")
     return tx.graph.call(torch.autograd.grad, [], arguments)
 
 
