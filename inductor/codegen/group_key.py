@@ -2,6 +2,9 @@
 
 A network of equal layers has the same few groups again and again. Their kernels are generated once, from the first
 group with a key; a later one only passes other buffers (`Source.kernel`, `TritonSource.group`).
+
+Groups may also read other elements of a buffer at fixed positions: all random numbers of a graph for a GPU have their
+seeds in one tensor, so that each layer reads other ones. Kernels for a GPU take such positions as arguments.
 """
 
 from __future__ import annotations
@@ -26,17 +29,27 @@ _WITH_VALUE = ("constant", "masked")  # ops with an argument that is a number of
 Numbered: TypeAlias = int | tuple[int, int] | str
 
 
+LARGEST_POSITION = 2**31 - 1  # kernels take positions as 32-bit integers
+Position: TypeAlias = tuple[str, int]  # a buffer, and a fixed element of it that is not its first
+
+
 class _Varying(Exception):
     """The group has a symbolic size: whether two of them are equal may be an assumption."""
 
 
 @dataclass(frozen=True)
 class GroupKey:
-    """`key`: all that code generation reads of a group, with numbers in place of the names of buffers. `names`: the
-    buffers by number."""
+    """`key`: all that code generation reads of a group, with numbers in place of the names of buffers and of fixed
+    positions in them. `names`: the buffers by number. `positions`: the positions by number."""
 
     key: tuple[Any, ...]
     names: tuple[str, ...]
+    positions: tuple[Position, ...] = ()
+
+    @property
+    def exact(self) -> tuple[Any, ...]:
+        """A key of groups that also read and write the same elements at fixed positions."""
+        return self.key, tuple([element for _, element in self.positions])
 
     def numbered(self, bufs: Sequence[str | HostNumber]) -> tuple[Numbered, ...]:
         """Arguments of a kernel, with numbers in place of the names of the group's buffers."""
@@ -59,16 +72,34 @@ def group_key(group: Group, dtypes: Mapping[str, str], unaligned: Collection[str
     not be multiples of 16 bytes. None for another kind of group, and for sizes that are not numbers."""
     if type(group) is not Group:
         return None
-    numbers: dict[str, int] = {}
+    numbers = _Numbers(group.by_value)
     try:
         space = _all_known((*group.outer, *group.inner))
         members = tuple([_member(member, numbers) for member in group.members])
     except _Varying:
         return None
     buffers = tuple([
-        (dtypes[name], name in group.stored, name in group.by_value, name in unaligned) for name in numbers
+        (dtypes[name], name in group.stored, name in group.by_value, name in unaligned) for name in numbers.buffers
     ])  # fmt: skip
-    return GroupKey((len(group.outer), space, group.fusible, members, buffers), tuple(numbers))
+    key = len(group.outer), space, group.fusible, members, buffers
+    return GroupKey(key, tuple(numbers.buffers), tuple(numbers.positions))
+
+
+class _Numbers:
+    """The buffers and the fixed positions of a group in the order in which it uses them. `by_value`: the buffers of
+    which kernels take elements, not the address."""
+
+    def __init__(self, by_value: Collection[str]) -> None:
+        self.buffers: dict[str, int] = {}
+        self.positions: dict[Position, int] = {}
+        self._by_value = by_value
+
+    def of_access(self, buf: str, index: Any) -> tuple[Any, ...]:
+        """What a key holds of an access to an element of a buffer."""
+        number = self.buffers.setdefault(buf, len(self.buffers))
+        if type(index) is not int or not 0 < index <= LARGEST_POSITION or buf in self._by_value:
+            return number, index
+        return number, "at", self.positions.setdefault((buf, index), len(self.positions))
 
 
 def _all_known(sizes: Sequence[Any]) -> tuple[Any, ...]:
@@ -77,7 +108,7 @@ def _all_known(sizes: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(sizes)
 
 
-def _member(member: Member, numbers: dict[str, int]) -> tuple[Any, ...]:
+def _member(member: Member, numbers: _Numbers) -> tuple[Any, ...]:
     node = member.node
     loops = tuple([*node.outer, ("", len(node.outer)), *node.inner])
     _all_known([size for _, size in loops])
@@ -90,21 +121,21 @@ def _affine(index: Affine) -> Affine:
     return index
 
 
-def _ops(ops: Sequence[Op], numbers: dict[str, int]) -> tuple[Any, ...]:
+def _ops(ops: Sequence[Op], numbers: _Numbers) -> tuple[Any, ...]:
     return tuple([_op(op, numbers) for op in ops])
 
 
-def _op(op: Op, numbers: dict[str, int]) -> tuple[Any, ...]:
+def _op(op: Op, numbers: _Numbers) -> tuple[Any, ...]:
     args: Any = op.args
     for arg in args:
         if isinstance(arg, Size) or (isinstance(arg, Expr) and not arg.is_static):
             raise _Varying
     if op.name in _ACCESSES:
-        args = (numbers.setdefault(args[0], len(numbers)), *args[1:])
+        args = (numbers.of_access(args[0], args[1]), *args[2:])
     elif op.name in _WITH_VALUE:  # 1, 1.0 and True are equal, as are 0.0 and -0.0
         args = tuple([_sub_body(arg, numbers) if isinstance(arg, SubBody) else repr(arg) for arg in args])
     return op.name, args, op.dtype
 
 
-def _sub_body(body: SubBody, numbers: dict[str, int]) -> tuple[Any, ...]:
+def _sub_body(body: SubBody, numbers: _Numbers) -> tuple[Any, ...]:
     return _ops(body.ops, numbers), body.result, body.start

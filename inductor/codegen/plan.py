@@ -125,7 +125,7 @@ class _Call:
     touches: list[str]
     makes: list[str] = field(default_factory=list)
     grid: tuple[int, ...] = ()
-    symbols: Sequence[str] = ()  # size symbols that are passed to the kernel
+    ints: Sequence[str | int] = ()  # size symbols, and numbers, that are passed to the kernel
     on_host: bool = False  # a kernel on the CPU, in a plan for a GPU
     by_value: tuple[tuple[int, int], ...] = ()  # as in spec.Launch
     groups: Sequence[Group] = ()  # what the kernel computes
@@ -237,7 +237,7 @@ class _Planner:
             number, bufs, symbols = source.kernel(what, self.loop_dtypes)
             if STATUS in bufs and source is not self.source:
                 raise Unsupported("an index that may be out of bounds, on the CPU, in a graph on a GPU")
-            return [_Call(number, bufs, self._created(bufs, what.stored), symbols=symbols, on_host=True, groups=[what])]
+            return [_Call(number, bufs, self._created(bufs, what.stored), ints=symbols, on_host=True, groups=[what])]
         assert not isinstance(self.source, Source)
         return self._launches(self.source, what)
 
@@ -273,8 +273,8 @@ class _Planner:
             bufs = [b.buf if isinstance(b, HostNumber) else names.get(b, b) for b in launch.bufs]
             makes = [*self._created(bufs, stored), *(b for b in bufs if b in names.values())]
             self.aligned |= {b for i, b in enumerate(bufs) if i in kernel.aligned and b in self.given}
-            grid = tuple(map(_unsettled, kernel.grid))
-            calls.append(_Call(launch.kernel, bufs, makes, grid, kernel.sizes, by_value=by_value, groups=groups))
+            grid, ints = tuple(map(_unsettled, kernel.grid)), launch.ints(kernel.sizes)
+            calls.append(_Call(launch.kernel, bufs, makes, grid, ints, by_value=by_value, groups=groups))
         return calls
 
     def _device_facts(self, calls: list[_Call]) -> dict[str, Any]:
@@ -329,7 +329,7 @@ class _Planner:
 
     @staticmethod
     def _ints(call: _Call) -> tuple[Any, ...]:
-        return tuple(map(named, call.symbols))
+        return tuple([named(x) if isinstance(x, str) else x for x in call.ints])
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, list | tuple):

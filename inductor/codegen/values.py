@@ -130,6 +130,7 @@ class Values:
         self.table: dict[Any, Val] = {}
         self.stores: list[Store] = []
         self.reductions: list[Val] = []
+        self.folded = False  # whether an index with variables is here a constant other than 0
         self.known: dict[str, Val] = {}  # the value that each buffer written by an earlier member holds
         for member in group.members:
             self._member(member, group.stored)
@@ -212,6 +213,8 @@ class _Member:
 
     def _index(self, expr: ir.Index) -> tuple[Index, tuple[tuple[str, Val], ...]]:
         index = from_ir(expr).substitute(self.env)
+        if type(expr) is not int and not index.names() and not (type(index.const) is int and index.const == 0):
+            self.out.folded = True
         return index, tuple((n, self.symbols[n]) for n in sorted(index.names() & self.symbols.keys()))
 
     def _load(self, buf: str, index: Index, used: tuple[tuple[str, Val], ...], mask: Val | None) -> Val:

@@ -7,6 +7,7 @@ and sources must be equal, and results must be eager's.
 from __future__ import annotations
 
 import contextlib
+import sys
 from unittest import mock
 
 import pytest
@@ -132,19 +133,24 @@ def test_equal_to_layers_compiled_one_by_one(name, training):
 
 def for_gpu(name, training):
     """The plans and sources of a network as for a GPU."""
+    parts = [(spec, source.texts(), source.host.texts(), source.kernels) for source, spec in gpu_parts(name, training)]
+    assert parts
+    return repr(parts)
+
+
+def gpu_parts(name, training):
+    """The sources and plans of the graphs of a network as for a GPU."""
     model, x = network(name, training)
     parts = []
 
     def backend(gm, inputs):
         graphs = fake_gpu.lowered_training(gm, inputs) if training else [fake_gpu.lowered_inference(gm, inputs)]
         for graph in graphs:
-            source, spec = codegen(schedule(graph), graph, training=training)
-            parts.append((spec, source.texts(), source.host.texts(), source.kernels))
+            parts.append(codegen(schedule(graph), graph, training=training))
         return gm.forward
 
     pyframe.compile(model, backend=backend)(x)
-    assert parts
-    return repr(parts)
+    return parts
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
@@ -153,6 +159,14 @@ def test_the_same_for_a_gpu(name, training):
     found = for_gpu(name, training)
     with forgetting():
         assert for_gpu(name, training) == found
+
+
+def test_layers_with_random_numbers_of_their_own_share_kernels(monkeypatch):
+    counts = []
+    for layers in (3, 6):
+        monkeypatch.setattr(sys.modules[__name__], "LAYERS", layers)
+        counts.append([len(source.kernels) for source, _ in gpu_parts("transformer", True)])
+    assert counts[0] == counts[1]
 
 
 def groups_of(fn, *args):

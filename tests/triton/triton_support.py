@@ -199,7 +199,7 @@ class Runner:
             bufs = [in_parts(self.memory[b]) for b in launch.bufs][: len(kernel.signature)]
             for buf, kind in zip(bufs, kernel.signature):
                 assert kind == POINTER[buf.dtype], (kind, buf.dtype)
-            sizes = [self.values[name] for name in kernel.sizes]
+            sizes = [self.values[x] if isinstance(x, str) else x for x in launch.ints(kernel.sizes)]
             load(kernel)[substitute_sizes(kernel.grid, self.values)](*bufs, *sizes, **kernel.constants)
 
     def tensor(self, buffer, layout):

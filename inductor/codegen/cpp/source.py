@@ -36,11 +36,11 @@ class Source:
         key = group_key(group, dtypes)
         if key is None:
             return self._generated(group, dtypes)
-        if key.key not in self._by_group:
+        if key.exact not in self._by_group:
             number, bufs, symbols = self._generated(group, dtypes)
             assert not symbols  # a group with a key has none
-            self._by_group[key.key] = number, key.numbered(bufs)
-        number, numbered = self._by_group[key.key]
+            self._by_group[key.exact] = number, key.numbered(bufs)
+        number, numbered = self._by_group[key.exact]
         return number, key.named(numbered), []
 
     def _generated(self, group: Group, dtypes: Mapping[str, str]) -> tuple[int, list[str], list[str]]:

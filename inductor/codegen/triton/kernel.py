@@ -18,6 +18,7 @@ from ...ir.size import AnySize, Size, ceil_of, hint, known, quotient, same
 from ...schedule.index import Affine
 from ...schedule.node import Group
 from ..emitter import HostNumber
+from ..group_key import LARGEST_POSITION, Position
 from ..values import Store, Val, Values
 from . import heuristics, sort
 from .accumulate import Reducer, online_pairs
@@ -38,9 +39,10 @@ class TritonKernel:
     """A kernel to compile and launch. `text` is a Python module that defines the function `name`.
 
     The function takes `bufs` in order, of the types `signature` (pointers, and of HostNumbers numbers), then the 32-bit
-    integers `sizes`, then the compile-time `constants` (sizes of the iteration space and of blocks) by name. `aligned`:
-    the arguments whose address must be a multiple of 16. `workspace`: if not 0, the last of `bufs` is not an argument
-    of the function but memory for Triton's own use, of so many bytes per program.
+    integers `sizes` (sizes that vary, then positions of elements), then the compile-time `constants` (sizes of the
+    iteration space and of blocks) by name. `aligned`: the arguments whose address must be a multiple of 16.
+    `workspace`: if not 0, the last of `bufs` is not an argument of the function but memory for Triton's own use, of so
+    many bytes per program.
     """
 
     name: str
@@ -72,16 +74,21 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Launch:
-    """A call of kernel number `kernel` of a source on these buffers."""
+    """A call of kernel number `kernel` of a source on these buffers, with these elements for its `positions`."""
 
     kernel: int
     bufs: tuple[str | HostNumber, ...]
+    positions: tuple[Position, ...] = ()
+
+    def ints(self, sizes: Sequence[str]) -> tuple[str | int, ...]:
+        """The values of the kernel's arguments `sizes`: symbols, and positions."""
+        return *sizes[: len(sizes) - len(self.positions)], *(element for _, element in self.positions)
 
 
 @dataclass(frozen=True)
 class Draft:
     """A kernel without a name; `lines` are the lines of its body. `used` is as in `ops.imports`, `workspace` as in
-    TritonKernel."""
+    TritonKernel. `positions`: the elements that the kernel takes the positions of, in the last of `sizes`."""
 
     kind: str
     lines: tuple[str, ...]
@@ -94,6 +101,7 @@ class Draft:
     sizes: tuple[str, ...]
     used: frozenset[str]
     workspace: int = 0
+    positions: tuple[Position, ...] = ()
 
     def text(self, name: str) -> str:
         """The source of the function, named `name`."""
@@ -137,6 +145,7 @@ class Kernel(Emitter):
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], config: Config) -> None:
         super().__init__(values, axes, dtypes, _rough(values, dtypes))
         self.config = config
+        self.positions: dict[Position, str] = {}  # the names of the arguments for fixed positions
         self.wide = self.widest()
         self.constants: dict[str, AnySize] = {f"{a.letter}numel": a.size for a in axes.tile}
         self.constants |= {f"{a.letter.upper()}BLOCK": config.block(a.letter) for a in axes.tile}
@@ -187,11 +196,25 @@ class Kernel(Emitter):
         counts = [f"{name} = {self.printer.size(value)}" for name, value in varying.items()]
         sizes = sorted(self.printer.symbols)
         widened = [f"{name} = {name}.to(tl.int64)" for name in sizes] if self.wide else []
+        sizes += self.positions.values()
         return Draft(kind, (*widened, *counts, *self.lines), tuple(self.bufs), constants, (programs,), self.config,
-                     signature, aligned, tuple(sizes), frozenset(self.used))  # fmt: skip
+                     signature, aligned, tuple(sizes), frozenset(self.used),
+                     positions=tuple(self.positions))  # fmt: skip
 
 
-class _Pointwise(Kernel):
+class _WithPositions(Kernel):
+    """A kernel that takes fixed positions in buffers as arguments p0, p1 ..., so that it serves all groups that differ
+    in nothing else."""
+
+    def pointer(self, buf: str, at: Piece, axes: frozenset[str]) -> str:
+        """The text of a pointer; a position other than 0 is an argument."""
+        if at.text.isdecimal() and 0 < int(at.text) <= LARGEST_POSITION and not self.values.folded:
+            name = self.positions.setdefault((buf, int(at.text)), f"p{len(self.positions)}")
+            at = replace(at, text=name)
+        return super().pointer(buf, at, axes)
+
+
+class _Pointwise(_WithPositions):
     """A kernel without reductions: each point of the tile is independent."""
 
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], gpu: Gpu) -> None:
@@ -396,7 +419,7 @@ class _Work:
         return max(self.phase[v] for v in store.operands())
 
 
-class _Reduction(Kernel):
+class _Reduction(_WithPositions):
     """A reduction kernel: rows are along x and are reduced along r."""
 
     def __init__(self, work: _Work, job: _Job) -> None:

@@ -16,7 +16,7 @@ from ...schedule.product import Product
 from ...schedule.row_attention import RowAttention
 from ..cpp.source import Source, user_lines
 from ..emitter import HostNumber
-from ..group_key import Numbered, group_key
+from ..group_key import GroupKey, Numbered, group_key
 from ..origins import operators
 from .flex_attention import ForwardKernel
 from .flex_attention_backward import backward_drafts
@@ -44,6 +44,36 @@ class GroupLaunches:
         return [b for b in dict.fromkeys(b for launch in self.launches for b in launch.bufs) if b not in scratch]
 
 
+@dataclass(frozen=True)
+class _Generated:
+    """The launches of a group, as numbers of a GroupKey: of each, the kernel, the arguments and the positions."""
+
+    numbered: tuple[tuple[int, tuple[Numbered, ...], tuple[int, ...]], ...]
+    scratch: tuple[Scratch, ...]
+
+    @classmethod
+    def of_group(cls, made: GroupLaunches, key: GroupKey) -> _Generated:
+        """Describes the launches of a group with this key."""
+        place = {position: k for k, position in enumerate(key.positions)}
+        return cls(
+            tuple([
+                (launch.kernel, key.numbered(launch.bufs), tuple([place[p] for p in launch.positions]))
+                for launch in made.launches
+            ]),
+            made.scratch,
+        )  # fmt: skip
+
+    def launches(self, key: GroupKey) -> GroupLaunches:
+        """The launches of a group that has this key."""
+        return GroupLaunches(
+            tuple([
+                Launch(kernel, tuple(key.named(bufs)), tuple([key.positions[k] for k in positions]))
+                for kernel, bufs, positions in self.numbered
+            ]),
+            self.scratch,
+        )  # fmt: skip
+
+
 @dataclass
 class TritonSource:
     """Collects kernels for a GPU. `kernels` are the distinct ones, in order of first use; `host` holds those of groups
@@ -53,10 +83,8 @@ class TritonSource:
     kernels: list[TritonKernel] = field(default_factory=list)
     host: Source = field(default_factory=Source)
     _known: dict[tuple[object, ...], int] = field(default_factory=dict)
-    # by key of a group: the kernel and the arguments of each launch, and the scratch memory
-    _by_group: dict[Any, tuple[Sequence[tuple[int, Sequence[Numbered]]], tuple[Scratch, ...]]] = field(
-        default_factory=dict
-    )
+    # by key of a group, or by its exact key if its kernels do not take all fixed positions as arguments
+    _by_group: dict[Any, _Generated] = field(default_factory=dict)
 
     def group(self, group: Group, dtypes: Mapping[str, str], unaligned: Collection[str] = ()) -> GroupLaunches:
         """The launches of a group; `unaligned` as in `drafts`. Unsupported for an op or dtype that Triton lacks. For
@@ -64,12 +92,13 @@ class TritonSource:
         key = group_key(group, dtypes, unaligned)
         if key is None:
             return self._generated(group, dtypes, unaligned)
-        if key.key not in self._by_group:
-            made = self._generated(group, dtypes, unaligned)
-            numbered = [(launch.kernel, key.numbered(launch.bufs)) for launch in made.launches]
-            self._by_group[key.key] = numbered, made.scratch
-        launches, scratch = self._by_group[key.key]
-        return GroupLaunches(tuple([Launch(kernel, tuple(key.named(bufs))) for kernel, bufs in launches]), scratch)
+        known = self._by_group.get(key.key) or self._by_group.get(key.exact)
+        if known is not None:
+            return known.launches(key)
+        made = self._generated(group, dtypes, unaligned)
+        taken = {position for launch in made.launches for position in launch.positions}
+        self._by_group[key.key if taken == set(key.positions) else key.exact] = _Generated.of_group(made, key)
+        return made
 
     def _generated(self, group: Group, dtypes: Mapping[str, str], unaligned: Collection[str]) -> GroupLaunches:
         if isinstance(group, Product):
@@ -84,7 +113,7 @@ class TritonSource:
                 made = [ForwardKernel(group, dtypes, self.gpu).draft(unaligned)]
         else:
             made, scratch = drafts(group, dtypes, self.gpu, unaligned)
-        return GroupLaunches(tuple(Launch(self._number(d, group), d.bufs) for d in made), tuple(scratch))
+        return GroupLaunches(tuple(Launch(self._number(d, group), d.bufs, d.positions) for d in made), tuple(scratch))
 
     def several(
         self, groups: Sequence[Group], dtypes: Mapping[str, str], unaligned: Collection[str] = ()
