@@ -100,7 +100,7 @@ class BackwardHookVar(Var):
         if tx.graph.stack.is_nested or any(isinstance(tensor, TensorSubclassVar) for tensor in tensors):
             return self.unsupported(tx, "a call in a nested graph or with tensor subclasses")
         with tx.graph.fake_mode, torch._C.DisableTorchFunctionSubclass():
-            fakes = BackwardHookFunction.apply(*(tensor.fake for tensor in tensors))  # type: ignore[no-untyped-call]
+            fakes = BackwardHookFunction.apply(*(tensor.fake for tensor in tensors))
         layout = tuple(isinstance(value, TensorVar) for value in values)
         found = iter(tx.graph.record(setup, [self._object(tx), layout, *tensors], fakes))
         return [next(found) if isinstance(value, TensorVar) else value for value in values]
