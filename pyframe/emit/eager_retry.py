@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import fx
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
@@ -219,12 +220,32 @@ def _only_computes(node: fx.Node) -> bool:
     if node.op not in ("call_function", "call_method") or changes(node):
         return False
     name = node.target if isinstance(node.target, str) else node.target.__name__
-    if name == "dropout":  # torch.dropout(input, p, train)
-        return len(node.args) == 3 and node.args[2] is False
+    if node.target in _DROPOUTS:
+        return _argument(node, 2, _DROPOUTS[node.target]) is False and _argument(node, 3, "inplace") in (None, False)
+    if node.target is torch._C._log_api_usage_once:
+        return True
     if name == "scaled_dot_product_attention":
         probability = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
         return type(probability) is float and probability == 0.0
     return _is_pure(node.target)
+
+
+# Functions that only return their first argument if the one of this name, the third, is False.
+_DROPOUTS: dict[Any, str] = {
+    torch.dropout: "train",
+    torch.alpha_dropout: "train",
+    torch.feature_dropout: "train",
+    F.dropout: "training",
+    F.alpha_dropout: "training",
+    F.dropout1d: "training",
+    F.dropout2d: "training",
+    F.dropout3d: "training",
+    F.feature_alpha_dropout: "training",
+}
+
+
+def _argument(node: fx.Node, position: int, name: str) -> Any:
+    return node.args[position] if len(node.args) > position else node.kwargs.get(name)
 
 
 # Methods of tensors that are not named after the operator that they call.

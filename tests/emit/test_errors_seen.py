@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
 import pyframe
+from pyframe.emit import eager_retry, output
+from pyframe.emit.eager_retry import Undo, undo_of
 from pyframe.metrics import counters
 
 LOG: list[object] = []
@@ -367,3 +371,42 @@ def test_only_graphs_that_draw_or_write_are_run_again_to_find_what_to_restore(na
             results.append([run(x, i), x, torch.rand(1)])
         torch.testing.assert_close(results[1], results[0])
     assert bool(watched) is (name in DRAWS_OR_WRITES)
+
+
+def _dropped(*args: Any, **kwargs: Any) -> Any:
+    return lambda x: torch.nn.functional.dropout(x + 1, *args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "fn, undone",
+    [
+        (_dropped(0.5, False), Undo()),
+        (_dropped(0.5, training=False), Undo()),
+        (_dropped(0.5, False, False), Undo()),
+        (_dropped(0.5), Undo(draws=True)),
+        (_dropped(0.5, True), Undo(draws=True)),
+        (lambda x: torch.dropout(x + 1, 0.5, train=False), Undo()),
+        (lambda x: torch.dropout(x + 1, 0.5, True), Undo(draws=True)),
+        (lambda x: torch.nn.functional.alpha_dropout(x + 1, 0.5, False), Undo()),
+    ],
+)
+def test_a_dropout_that_is_off_draws_nothing(fn: Any, undone: Undo) -> None:
+    """The graph is run on fake tensors, to see what it draws, only if a dropout is on."""
+
+    def program(x: Any, table: Any) -> Any:
+        try:
+            return fn(table[x])
+        except IndexError:
+            return None
+
+    found: list[Any] = []
+
+    def seen(*args: Any) -> Any:
+        found.append(undo_of(*args))
+        return found[-1]
+
+    plain = eager_retry._Watch
+    with mock.patch.object(output, "undo_of", seen), mock.patch.object(eager_retry, "_Watch", wraps=plain) as watch:
+        pyframe.compile(program, backend="eager")(torch.tensor([[1, 2]]), torch.randn(4, 3))
+    assert found == [undone]
+    assert watch.called == undone.draws
