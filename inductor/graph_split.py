@@ -199,7 +199,31 @@ def _differentiated(gm: fx.GraphModule, ends: Sequence[fx.Node]) -> set[fx.Node]
         if node.target is torch.autograd.grad:
             inputs = node.args[1] if len(node.args) > 1 else node.kwargs["inputs"]
             fx.map_arg(inputs, found.add)
+        elif getattr(node.target, "runs_backward", False):
+            found |= _spared(node)
     return found | {user for node in found for user in node.users if _writes(user, node)}
+
+
+def _spared(backward: fx.Node) -> set[fx.Node]:
+    """Tensors computed before a backward pass and used after it that the pass does not reach: it frees what the other
+    tensors of a subgraph have saved, too."""
+    reached: set[fx.Node] = set()
+    stack = list(backward.all_input_nodes)
+    while stack:
+        node = stack.pop()
+        value = value_of(node)
+        if node not in reached and (value is None or isinstance(value, torch.Tensor) and value.requires_grad):
+            reached.add(node)
+            stack += node.all_input_nodes
+    found: set[fx.Node] = set()
+    for node in backward.graph.nodes:
+        if node is backward:
+            break
+        value = value_of(node)
+        if node not in reached and isinstance(value, torch.Tensor) and value.requires_grad:
+            if node.op != "placeholder" and any(user > backward for user in node.users):
+                found.add(node)
+    return found
 
 
 def _writes(node: fx.Node, tensor: fx.Node) -> bool:

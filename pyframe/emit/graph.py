@@ -91,6 +91,7 @@ class GraphBuilder:
         self.values = GraphValues(tx, self.stack, self.inputs, self.numbers)
         # See `emit.eager_retry`: whether the program handles an operator's exception, or changed objects before it.
         self.errors_are_seen = self.follows_effects = False
+        self.ran_backward = False
         self._chosen: set[int] = set()  # the memory of results that are one of several tensors, see `note_choice`
         self._candidates: set[int] = set()  # the memory of these tensors
         self.required: Var | None = None  # a 0-d bool tensor, False if the results of the graph are not valid

@@ -177,7 +177,7 @@ class GraphValues:
         if self._numbers.register_new(node, result):
             node.meta["val"] = result
         elif node.op == "call_function" and node.target not in _EFFECTFUL or node.op == "call_method":
-            if not node.users and result is not None:
+            if not node.users and result is not None and not getattr(node.target, "runs_backward", False):
                 graph.erase_node(node)
         return make(result) if not isinstance(result, (torch.dtype, torch.device)) else ConstVar(result)
 

@@ -171,6 +171,8 @@ class TracedGraph(Protocol):
         """The mode of all fake tensors of the trace."""
         ...
 
+    ran_backward: bool  # whether the graph runs a backward pass that sets gradients of leaves
+
     @property
     def in_mode(self) -> bool:
         """Whether an exception raised here by the graph would leave a mode switched, or the current graph is nested."""

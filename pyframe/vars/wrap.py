@@ -44,6 +44,7 @@ from .containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .containers.sets import SetVar
 from .higher_order import (  # noqa: F401  registers the models of these modules
     autograd_functions,
+    backward_calls,
     control_flow,
     derivatives,
     flex_attention,

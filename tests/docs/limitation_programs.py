@@ -39,8 +39,10 @@ def f(x):
     with torch.no_grad():
         return torch.cond(y.sum() > 0, lambda y: y[:2].sin(), torch.cos, (y,))
 """),
-    ("`tensor.backward()`", "unsupported-object", """
+    ("`backward()` that runs hooks of modules or leaves, reaches tensors that are not leaves of the graph, or has "
+     "`create_graph`", "unsupported-object", """
 x = torch.ones(3, requires_grad=True)
+x.register_hook(lambda gradient: gradient * 2)
 def f(x):
     (x * 2).sum().backward()
     return x + 1

@@ -1,13 +1,15 @@
-"""Models of optimizers' steps that branch on their number of steps, a tensor: RAdam and ASGD.
+"""Models of optimizers' steps that branch on their number of steps, a tensor (RAdam and ASGD), and of `zero_grad`.
 
-Both have a variant without branches (`capturable`), which eager accepts only on GPUs. ASGD's is traced instead, if its
-state is on one device with the parameters; RAdam has a version of its own (`polyfills.optimizers`).
+Both steps have a variant without branches (`capturable`), which eager accepts only on GPUs. ASGD's is traced instead,
+if its state is on one device with the parameters; RAdam has a version of its own (`polyfills.optimizers`).
 """
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
+import torch
 from torch.optim import asgd, radam
 
 from ..containers.sequence import ListVar
@@ -56,3 +58,11 @@ _ASGD: tuple[Any, ...] = (asgd._single_tensor_asgd, asgd._multi_tensor_asgd)
 for _model, _functions in ((_radam, _RADAM), (_asgd, _ASGD)):
     for _function in _functions:
         register(_function)(_model(_function))
+
+# torch's own tracer must not trace `zero_grad`, which is therefore wrapped; in a graph it only sets gradients.
+_ZERO_GRAD = vars(torch.optim.Optimizer)["zero_grad"]
+if isinstance(_WRAPPED := getattr(_ZERO_GRAD, "__wrapped__", None), types.FunctionType):
+
+    @register(_ZERO_GRAD)
+    def _zero_grad(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+        return tx.inline(_WRAPPED, args, kwargs)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ...core.in_order import in_order
 from ...core.source import AttrSource, CallSource, Source
 from ..codegen import Codegen
 from ..containers.iterator import ItemsIteratorVar, NotRebuilt
@@ -98,6 +99,11 @@ def _moves_view(key: Var) -> bool:
     return number or isinstance(key, SliceVar) or _is(key, None, Ellipsis)
 
 
+@in_order
+def read_grad(tensor: torch.Tensor) -> torch.Tensor | None:
+    return tensor.grad
+
+
 class TensorVar(Var):
     """`fake` has the dtype, device, sizes and strides; `cls` is the Python class (Tensor or Parameter). `owner`: the
     Var of the subclass instance whose plain tensor this is. Operations for which `tx.overrides.may_override` holds are
@@ -163,7 +169,7 @@ class TensorVar(Var):
             if name == "grad_fn" and self.fake.is_leaf or name == "grad" and not self.fake.requires_grad:
                 return ConstVar(None)
             if name == "grad" and self.source is None and (self.fake.is_leaf or self.fake.retains_grad):
-                return ConstVar(None)  # created here, and no backward pass has run
+                return self._accumulated(tx)  # created here, and no backward pass has run
             self.unsupported(tx, f"attribute {name!r}")
         if original is not None and name in original.__dict__:
             return tx.wrap(original.__dict__[name], AttrSource(self.origin(), name))
@@ -175,6 +181,15 @@ class TensorVar(Var):
         if callable(found):
             return MethodVar(self, name)
         return self.unsupported(tx, f"attribute {name!r}")
+
+    def _accumulated(self, tx: Tracer) -> Var:
+        """The gradient of a tensor created here, which backward passes of the graph add to."""
+        if self.fake.grad is None:
+            return ConstVar(None)
+        if tx.graph.stack.is_nested:
+            return self.unsupported(tx, "attribute 'grad'")
+        self.grad = tx.graph.call(read_grad, [self], {})
+        return self.grad
 
     def origin(self) -> Source:
         """The source of a tensor that exists before the frame."""

@@ -345,7 +345,7 @@ def gradients_asked_for(g):
     return d * 2
 
 
-@broken()
+@whole()
 def turned_into_a_leaf(x):
     y = x.clone().requires_grad_()
     z = (y * 2).sum()
