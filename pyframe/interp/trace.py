@@ -56,6 +56,7 @@ from ..vars.stdlib import builtins as _builtins
 from ..vars.stdlib import deferred_logging as logged
 from ..vars.stdlib import rng_guards
 from ..vars.stdlib.random_generators import Draw
+from ..vars.stdlib.warning_filters import CatchWarningsVar
 from ..vars.torch_objects import error_on_graph_break, loop_varying
 from ..vars.torch_objects.overrides import Overrides
 from ..vars.tracer import Tracer
@@ -152,6 +153,7 @@ class Trace:
         self.generators: list[GeneratorVar] = []
         self.fields_of: dict[int, FieldsVar] = {}  # `__dict__` Vars of objects, by the id() of the object's Var
         self.rewritten: dict[Source, None] = {}  # sources that the graph writes to
+        self.warning_contexts: list[CatchWarningsVar] = []  # those entered and not left, the innermost first
         self.weak_references: list[weakref.ReferenceType[Any]] = []  # weak references that the program uses
         self.identity_keys: dict[int, Var] = {}  # objects used as keys or set items that compare by identity, by id
         self.deleted_values: list[Var] = []  # values of deleted locals; those objects may have been freed

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .protocol.base import Var
     from .stdlib.random_generators import Draw
     from .stdlib.rng_guards import RngBranchGuard
+    from .stdlib.warning_filters import CatchWarningsVar
     from .torch_objects.overrides import Overrides
 
 
@@ -87,6 +88,7 @@ class Tracer(Protocol):
     # inner tensors of wrapper subclass instances, by id: their sources, and functions that read them
     inner_tensors: dict[int, tuple[Source, Callable[[], Var]]]
     rewritten: dict[Source, None]  # sources that the graph overwrites: read before the graph runs
+    warning_contexts: list[CatchWarningsVar]  # `catch_warnings` entered and not left, the innermost first
     keep_alive: list[Any]  # objects that the trace knows by their id(), which must not be reused
 
     @property

@@ -81,10 +81,11 @@ def f(x):
     with torch.device("cpu"), Mode():
         return x + torch.ones(3)
 """),
-    ("`warnings.catch_warnings`", "unsupported-object", """
+    ("`warnings.catch_warnings(record=True)`, filters that raise, and the end of a block with another break in it",
+     "unsupported-object", """
 import warnings
 def f(x):
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(record=True):
         return x + 1
 """),
     ("A tensor subclass with its own `__getattr__` or `__setattr__`", "unsupported-object", """

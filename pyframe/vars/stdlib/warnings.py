@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...core.files import our_file
@@ -20,6 +20,7 @@ from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar
 from ..registry import register
 from ..tracer import Tracer
+from .warning_filters import Filter, filters_of, warn_under
 
 _PARAMETERS = ("message", "category", "stacklevel", "source")
 
@@ -39,14 +40,19 @@ class _Prints:
         self.asked = (text, category, module, lineno)
 
     def __call__(self, _: Any) -> bool:
-        text, category, module, lineno = self.asked
         if not _only_prints():
             return False
-        for action, message, kind, where, line in warnings.filters:
+        action = self.action(warnings.filters) or getattr(warnings, "defaultaction", "default")
+        return bool(action != "error")
+
+    def action(self, filters: Iterable[Filter]) -> str | None:
+        """What the first of these filters that applies says; None if none applies."""
+        text, category, module, lineno = self.asked
+        for action, message, kind, where, line in filters:
             known = (message is None or _matches(message, text)) and (where is None or _matches(where, module))
             if known and issubclass(category, kind) and line in (0, lineno):
-                return action != "error"
-        return bool(getattr(warnings, "defaultaction", "default") != "error")
+                return action
+        return None
 
     def __hash__(self) -> int:
         return hash(self.asked)
@@ -86,12 +92,20 @@ def _model(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     globals_ = frames[-1].globals
     module = globals_.get("__name__", "<string>")
     prints = _Prints(text, category, module, where.lineno)
-    if not prints(warnings):
+    filters = filters_of(tx)
+    action = prints.action(filters)
+    if action == "ignore":
+        return ConstVar(None)
+    if action == "error" or not prints(warnings):
         return _for_real(tx, "that may do more than print")
     tx.guard(ConstSource.of(warnings, "warnings"), "PREDICATE", (prints, (), f"only prints {text!r}"))
     warn: Callable[..., None] = functools.partial(
         _warn, globals_, text, category, where.filename, where.lineno, module
     )
+    if filters:
+        warn = functools.partial(warn_under, filters, warn)
+    else:
+        warn.issues_warning = True  # type: ignore[attr-defined]
     tx.effects.add("CALL", None, (warn, [], {}), where)
     return ConstVar(None)
 

@@ -86,7 +86,7 @@ def recorded(x):
     return y * 2, str(seen[0].message)
 
 
-@broken()
+@whole()
 def ignored(x):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,0 +1,165 @@
+"""Models `warnings.catch_warnings` and the functions that add filters inside of it.
+
+The filters of the process do not change while tracing, nor after the graph: `warnings.warn` looks at those of the
+traced contexts first (`stdlib.warnings`). At a graph break inside the block the real context is entered, with these
+filters. A block that records warnings breaks the graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..codegen import Codegen
+from ..containers.iterator import NotRebuilt
+from ..objects.originals import changed_by_models
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import ConstVar
+from ..registry import Args, Handler, Kwargs, register
+from ..torch_objects.contexts import ContextVar
+from ..tracer import Tracer
+
+Filter = tuple[Any, ...]  # an item of `warnings.filters`
+
+for _name in ("filters", "showwarning", "_showwarnmsg_impl"):  # `catch_warnings` restores them
+    changed_by_models(warnings, _name)
+
+
+class Filtered(warnings.catch_warnings):
+    """A `catch_warnings` that adds filters before those of the process when it is entered."""
+
+    def __init__(self, filters: Sequence[Filter]) -> None:
+        super().__init__(record=False)
+        self._added = filters
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        present: Any = warnings.filters  # a list
+        for each in reversed(self._added):
+            if each in present:
+                present.remove(each)
+            present.insert(0, each)
+
+
+def forget_printed() -> None:
+    """What entering and leaving a context does besides: a warning that was printed once is printed again."""
+    with warnings.catch_warnings():
+        pass
+
+
+class CatchWarningsVar(ContextVar):
+    """A `catch_warnings` that records nothing. `filters`: those that it has added, the last first. `can_rebuild`:
+    whether it is entered, and no warning that is issued after the graph depends on the filters around it."""
+
+    __slots__ = ("can_rebuild", "filters", "first", "step")
+
+    def __init__(self, first: Sequence[Filter], step: int) -> None:
+        super().__init__(warnings.catch_warnings)
+        self.first, self.step = first, step
+        self.filters: list[Filter] = []
+        self.can_rebuild = False
+
+    def describe(self) -> str:
+        return "a warnings.catch_warnings"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def clone(self) -> ContextVar:
+        return CatchWarningsVar(self.first, self.step)
+
+    def enter(self, tx: Tracer) -> Var:
+        if self in tx.warning_contexts or tx.graph.stack.is_nested:
+            self.unsupported(tx, "__enter__()")
+        self.can_rebuild = not any(map(_warns, tx.effects))
+        self.filters = list(self.first)
+        tx.warning_contexts.insert(0, self)
+        tx.effects.add("CALL", None, (forget_printed, [], {}), tx.user_line())
+        return ConstVar(None)
+
+    def exit(self, tx: Tracer) -> Var:
+        if tx.warning_contexts[:1] != [self]:
+            self.unsupported(tx, "__exit__()")
+        del tx.warning_contexts[0]
+        self.can_rebuild = False
+        return ConstVar(None)
+
+    def reconstruct(self, cg: Codegen) -> None:
+        if not self.can_rebuild:
+            raise NotRebuilt(self.describe(), self.step, "unsupported-object")
+        cg.load_const(Filtered)
+        cg.call_top(lambda: cg.load_const(tuple(self.filters)))
+
+
+def warn_under(filters: Sequence[Filter], warn: Any) -> None:
+    """Issue a warning under these filters."""
+    with Filtered(filters):
+        warn()
+
+
+def _warns(effect: Any) -> bool:
+    """Whether an effect issues a warning under the filters of the process."""
+    function = effect.detail[0] if effect.kind == "CALL" and effect.target is None else None
+    return getattr(function, "issues_warning", False)
+
+
+def filters_of(tx: Tracer) -> list[Filter]:
+    """The filters that traced contexts have added, those that apply first first."""
+    return [each for context in tx.warning_contexts for each in context.filters]
+
+
+def _added_by(tx: Tracer, function: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Filter | None:
+    """The filter that a call of `warnings.simplefilter` or `filterwarnings` adds before all others; None if it adds
+    none there."""
+    try:
+        values, named = [arg.constant() for arg in args], {name: arg.constant() for name, arg in kwargs.items()}
+    except NotConstant:
+        return None
+    with warnings.catch_warnings():
+        mark = ("default", None, CatchWarningsVar, None, 0)
+        warnings.filters[:0] = [mark]  # type: ignore[index]  # a list
+        try:
+            function(*values, **named)
+        except (AssertionError, ValueError, TypeError):  # for arguments that it rejects
+            return None
+        added: Filter = warnings.filters[0]
+        return None if added is mark else added
+
+
+@register(warnings.catch_warnings)
+def _catch_warnings(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    action = kwargs.get("action")
+    if args or any(not _is(value, name) for name, value in kwargs.items() if name in ("record", "module")):
+        return tx.graph_break("unsupported-object", "catch_warnings() that records, or of another module,")
+    rest = {name: value for name, value in kwargs.items() if name not in ("record", "module", "action")}
+    first: list[Filter] = []
+    if action is not None and not (action.is_constant() and action.constant() is None):
+        added = _added_by(tx, warnings.simplefilter, [action], rest)
+        if added is None:
+            return tx.graph_break("unsupported-object", "catch_warnings() with these arguments")
+        first.append(added)
+    return CatchWarningsVar(first, tx.steps)
+
+
+def _is(value: Var, name: str) -> bool:
+    """Whether an argument has its default."""
+    return value.is_constant() and value.constant() is (False if name == "record" else None)
+
+
+def _adding(function: Any) -> Handler:
+    @functools.wraps(function)
+    def model(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+        added = _added_by(tx, function, args, kwargs) if tx.warning_contexts else None
+        if added is None:
+            return tx.inline(function, args, kwargs)
+        filters = tx.warning_contexts[0].filters
+        filters[:] = [added, *(each for each in filters if each != added)]
+        return ConstVar(None)
+
+    return model
+
+
+for _function in (warnings.simplefilter, warnings.filterwarnings):
+    register(_function)(_adding(_function))
