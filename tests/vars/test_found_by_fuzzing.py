@@ -141,6 +141,40 @@ def comes_from_it(x):
         return x + 1, repr(error.__context__)
 
 
+def fails_with_a_note(note):
+    try:
+        raise KeyError(1)
+    except KeyError as error:
+        error.add_note(note)
+        raise
+
+
+@case("one")
+@case(1)
+def another_note(note):
+    try:
+        try:
+            fails_with_a_note(note)
+        finally:
+            LOG.append(1)
+    except Exception as error:
+        error.add_note("two")
+        raise ValueError("q")
+
+
+@case(ValueError(1))
+def notes_of_an_argument(error):
+    error.add_note("one")
+    error.add_note("two")
+    notes = list(error.__notes__)
+    error.__notes__ = "text"
+    try:
+        error.add_note("three")
+    except TypeError as caught:
+        notes.append(str(caught))
+    return notes
+
+
 def called_while_handling(fn, x):
     try:
         raise KeyError(1)

@@ -128,11 +128,7 @@ class ExceptionVar(InstanceVar):
                 self.store(tx, "__traceback__", args[0])
                 return self
             case "add_note":
-                notes = self.attrs.get("__notes__")
-                if notes is None:
-                    notes = ListVar([])
-                    self.store(tx, "__notes__", notes)
-                return notes.call_method(tx, "append", args, {})
+                return self._add_note(tx, args[0])
             case "__str__":
                 return self._own_str(tx)
             case "__repr__":
@@ -145,6 +141,18 @@ class ExceptionVar(InstanceVar):
             case _:
                 return super().c_method(tx, name, args, kwargs)
         return ConstVar(None)
+
+    def _add_note(self, tx: Tracer, note: Var) -> Var:
+        if not slots.has_type(note, str):
+            tx.raise_(TypeError, f"note must be a str, not {slots.type_name(note)!r}")
+        if tx.has_attribute(self, "__notes__"):
+            notes = self.getattr_(tx, "__notes__")
+        else:
+            notes = ListVar([])
+            self.setattr_(tx, "__notes__", notes)
+        if not slots.has_type(notes, list):
+            tx.raise_(TypeError, "Cannot add note: __notes__ is not a list")
+        return notes.call_method(tx, "append", [note], {})
 
     def _reduced(self, tx: Tracer) -> Var:
         if isinstance(lookup(self.cls, "__reduce__"), types.FunctionType):
