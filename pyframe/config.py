@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from inductor.log.progress import show_progress
 
 from . import _C
-from .errors import UserError
+from .errors import UnknownSetting, UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ _values: dict[str, Any] = {name: copy.copy(setting.default) for name, setting in
 
 def _setting(name: str) -> Setting:
     if name not in SETTINGS:
-        raise UserError(f"unknown setting config.{name}; there are: {', '.join(sorted(SETTINGS))}")
+        raise UnknownSetting(f"unknown setting config.{name}; there are: {', '.join(sorted(SETTINGS))}")
     return SETTINGS[name]
 
 

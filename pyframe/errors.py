@@ -17,6 +17,11 @@ class UserError(PyframeError):
     """An invalid argument, option or backend; the message says what is accepted."""
 
 
+class UnknownSetting(UserError, AttributeError):
+    """The name of a setting that does not exist.  An AttributeError, because `hasattr(pyframe.config, name)` and code
+    that looks a name up in all modules, such as pickle, ask in this way."""
+
+
 class Unsupported(PyframeError):
     """Raised instead of breaking the graph, under ``fullgraph=True`` and ``error_on_graph_break(True)``."""
 

@@ -334,7 +334,7 @@ def test_config_is_checked():
         _ = pyframe.config.nonsense
     with pytest.raises(pyframe.UserError, match="there are"), pyframe.config.patch(nonsense=1):
         pass
-    assert not hasattr(pyframe.config, "__nonsense__")
+    assert not hasattr(pyframe.config, "__nonsense__") and not hasattr(pyframe.config, "nonsense")
     for name, row in pyframe.config.SETTINGS.items():
         assert row.doc and f"{name} = " in pyframe.config.describe() and name in dir(pyframe.config)
 
