@@ -268,11 +268,12 @@ def _items(tx: Tracer, value: dict[Any, Any], source: Source | None) -> dict[Any
     """The items of a dict.  Later calls find the values by key if all keys are constants, else by position."""
     if all(isinstance(k, KNOWN_KEYS) for k in value):
         tx.guard(source, "DICT_KEYS", tuple(value))
-        return {k: tx.wrap(v, DictItemSource(source, k) if source else None) for k, v in value.items()}
+        # a copy: wrapping a value can import modules of this project, whose names the program's dict may contain
+        return {k: tx.wrap(v, DictItemSource(source, k) if source else None) for k, v in dict(value).items()}
     tx.guard(source, "LEN", len(value))
     values = CallSource(source, _values, "values") if source else None
     found = {}
-    for place, (key, item) in enumerate(value.items()):
+    for place, (key, item) in enumerate(list(value.items())):
         key_var = _key(tx, key, DictKeySource(source, place) if source else None)
         found[tx.existing_key(value, key_var)] = tx.wrap(item, SeqItemSource(values, place) if values else None)
     return found
