@@ -141,6 +141,37 @@ def comes_from_it(x):
         return x + 1, repr(error.__context__)
 
 
+class Level:
+    def __init__(self, level):
+        self.level = level
+
+    def __index__(self):
+        return self.level % 3
+
+
+class Amount(Level):
+    def __float__(self):
+        return self.level % 3
+
+    def __int__(self):
+        return self.level % 3
+
+
+@case(X, int, Level)
+@case(X, float, Level)
+@case(X, int, Amount)
+@case(X, float, Amount)
+@case(X, complex, Amount)
+def an_index_of_a_number_in_a_tensor(x, kind, wrapped):
+    found = []
+    for number in (x[0].item() // 1, int(x[0].item()), x.shape[0]):
+        try:
+            found.append(kind(wrapped(number)))
+        except TypeError as error:
+            found.append(str(error))
+    return found
+
+
 def fails_with_a_note(note):
     try:
         raise KeyError(1)

@@ -223,17 +223,19 @@ register(operator.abs)(_via(abs, "__abs__"))
 
 _INSTEAD = {int: ("__index__", "__trunc__"), float: ("__index__",), complex: ("__float__", "__index__")}
 
+_RETURNS = {"__index__": int, "__float__": float}
+
 
 def _numeric(tx: Tracer, function: Any, method: str, args: Args, kwargs: Kwargs) -> Var:
     """`function(obj)` of an instance: calls `method`, or a special method that CPython falls back to."""
     for name in (method, *_INSTEAD.get(function, ())):
         if lookup(args[0].python_type(), name) is not MISSING:
             result = args[0]._invoke(tx, name, *args[1:], *kwargs.values())  # type: ignore[attr-defined]
-            if name != method:
-                return tx.call(ClassVar(function), [result], {})
-            if isinstance(function, type) and result.is_constant() and type(result.constant()) is not function:
-                tx.graph_break("unsupported-object", f"a {method}() that returns a {slots.type_name(result)}")
-            return result
+            wanted = function if name == method else _RETURNS.get(name)
+            known = result.python_type() if slots.has_type(result, object) else None
+            if isinstance(wanted, type) and known is not None and known is not wanted:
+                tx.graph_break("unsupported-object", f"a {name}() that returns a {slots.type_name(result)}")
+            return result if name == method else tx.call(ClassVar(function), [result], {})
     if hasattr(args[0], "base"):
         return tx.call(tx.wrap(function, None), [args[0].base, *args[1:]], kwargs)
     name = function.__name__
