@@ -7,8 +7,9 @@ first call with such a key, the nodes that it added and how its results share me
 creates the same nodes and results without running the operator.
 
 Calls that are not a function of the key, or whose nodes cannot be copied, are traced as usual: operators that write or
-whose result depends on data, operators outside of ATen, symbolic sizes, tensors that torch knows as constants, and
-results that share memory in ways that a recipe cannot express.
+whose result depends on data, operators outside of ATen, symbolic sizes, tensors that torch knows as constants (except
+empty ones among others, as where a cache is still empty), and results that share memory in ways that a recipe cannot
+express.
 """
 
 from __future__ import annotations
@@ -164,6 +165,8 @@ def _key_of(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: li
     state = torch.is_grad_enabled(), torch.get_default_dtype(), included.raw_repr(), excluded.raw_repr()
     described = tuple([_described(x, tensors) for x in args])
     named = tuple([(name, _described(x, tensors)) for name, x in kwargs.items()])
+    if tensors and not any(x.constant is None for x in tensors):  # torch would compute a constant result
+        raise _NoKey
     places = list(map(_memory, tensors)) if len(tensors) > 1 else []
     return op, state, described, named, tuple(map(places.index, places))
 
@@ -195,21 +198,27 @@ def _described(x: Any, tensors: list[FakeTensor]) -> Any:
 
 
 def _metadata(x: FakeTensor) -> Key:
-    """_NoKey if the tensor has a symbolic size or is more than strided memory."""
+    """_NoKey if the tensor has a symbolic size, is more than strided memory, or has elements that torch knows."""
     special = x.is_conj() or x.is_neg() or torch._is_zerotensor(x)
-    if x._has_symbolic_sizes_strides or x.layout is not torch.strided or x.constant is not None or special:
+    if x._has_symbolic_sizes_strides or x.layout is not torch.strided or special or _known_elements(x.constant):
         raise _NoKey
     offset, bytes_ = x.storage_offset(), x.untyped_storage().nbytes()
     if type(offset) is not int or type(bytes_) is not int:
         raise _NoKey
     shape = tuple(x.shape)
-    return shape, x.stride(), offset, bytes_, x.dtype, x.fake_device, x.requires_grad, x.is_inference(), x.fake_mode
+    flags = x.requires_grad, x.is_inference(), x.constant is None
+    return shape, x.stride(), offset, bytes_, x.dtype, x.fake_device, flags, x.fake_mode
+
+
+def _known_elements(constant: torch.Tensor | None) -> bool:
+    """Whether torch knows elements of a tensor, whose value it keeps as `constant`."""
+    return constant is not None and constant.numel() > 0
 
 
 def _node_of(tracer: Any, x: FakeTensor) -> torch.fx.Node:
-    """The node of a tensor that was traced. _NoKey for one that was not, or that torch knows as a constant."""
+    """The node of a tensor that was traced. _NoKey for one that was not, or whose elements torch knows."""
     slot = get_proxy_slot(x, tracer, None)
-    if slot is None or slot.constant is not None:
+    if slot is None or _known_elements(slot.constant):
         raise _NoKey
     node: torch.fx.Node = slot.proxy.node
     return node
@@ -281,7 +290,7 @@ def _made(x: Any, place: tuple[int, int | None], memory: dict[Any, tuple[int, in
     """How to create the value `x`, which is at `place`."""
     if x is None:
         return None
-    if type(x) is not FakeTensor or x.requires_grad:
+    if type(x) is not FakeTensor or x.requires_grad or x.constant is not None:
         raise _NotCopyable
     try:
         size, stride, offset, bytes_, dtype, device, *_ = _metadata(x)

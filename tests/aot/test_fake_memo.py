@@ -20,6 +20,7 @@ def facts(x):
         tuple(x.shape), x.stride(), x.storage_offset(), x.untyped_storage().nbytes(), x.dtype, x.device,
         x.requires_grad, x.is_leaf, type(x.grad_fn).__name__, x.is_inference(), base,
         None if x.is_inference() else x._version, x.is_conj(), x.is_neg(),
+        None if x.constant is None else tuple(x.constant.shape),
     )  # fmt: skip
 
 
@@ -50,6 +51,9 @@ CALLS = {
     "unsafe view": lambda x, y: aten._unsafe_view.default(x * 1, [12]),
     "reduction": lambda x, y: x.sum((0, 1)),
     "constants": lambda x, y: torch.tensor(2.0) * x,
+    "empty constant": lambda x, y: (torch.cat([torch.tensor([]), x]), torch.tensor([])[:, None] * x[0]),
+    "empty constants": lambda x, y: (torch.cat([torch.tensor([]), torch.tensor([])]), torch.tensor([]).sum() * x),
+    "constants of one size": lambda x, y: (torch.tensor([2.0]) * x, torch.tensor([3.0]) * x, torch.tensor([2.0]) + 1),
     "strided": lambda x, y: x.t() * y.t(),
     "copied to a dtype": lambda x, y: x.to(torch.bfloat16),
     "conjugate": lambda x, y: torch.complex(x, y).conj().real,
@@ -94,6 +98,15 @@ def runs_of(monkeypatch):
 
     monkeypatch.setattr(fake, "remembering", counted)
     return ran
+
+
+def test_calls_on_an_empty_constant_run_once(monkeypatch):
+    ran = runs_of(monkeypatch)
+    with fake_mode():
+        x = torch.empty(3, 4)
+        for _ in range(3):
+            x = torch.cat([torch.tensor([]), x])
+    assert ran.count(aten.cat.default) == 1
 
 
 def test_equal_calls_run_once(monkeypatch):

@@ -127,6 +127,34 @@ def test_programs(program: Callable[..., Any], train: bool, monkeypatch: pytest.
         assert copied == every
 
 
+def with_constants() -> torch.fx.GraphModule:
+    """Layers that each append to an empty tensor, and calls on constants only."""
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    sums = []
+    for value in ([], [], [2.0], [3.0], [], []):
+        given = graph.call_function(torch.tensor, (value,))
+        x = graph.call_function(torch.cat, ([given, graph.call_function(torch.sin, (x,))],))
+        sums.append(graph.call_function(torch.sum, (given,)))
+        sums.append(graph.call_function(torch.cat, ([given, given],)))
+    graph.output((x, *sums))
+    return torch.fx.GraphModule({}, graph)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_constants(train: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    gm, x = with_constants(), torch.randn(4, requires_grad=train)
+
+    def make() -> torch.fx.GraphModule:
+        if train:
+            return to_joint(gm, [x], training_decompositions()).graph
+        with torch.no_grad():
+            return to_aten(gm, [x], decompositions()).graph
+
+    for copied, every in zip(traced(make, True, monkeypatch), traced(make, False, monkeypatch), strict=True):
+        assert copied == every
+
+
 def test_calls_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most calls of a network of equal layers are copies."""
     copied: list[Any] = []
