@@ -334,6 +334,7 @@ COMPUTES = {
     "methods": lambda x, i: x.double().view(-1).softmax(0).float()[i].sum(),
     "no_dropout": lambda x, i: torch.nn.functional.dropout(x, 0.5, False).gather(0, i),
     "attention": lambda x, i: torch.nn.functional.scaled_dot_product_attention(x, x, x).gather(0, i),
+    "loss": lambda x, i: torch.nn.functional.cross_entropy(x, i[0]),
 }
 DRAWS_OR_WRITES = {
     "dropout": lambda x, i: torch.nn.functional.dropout(x, 0.5, True).gather(0, i),
