@@ -36,8 +36,9 @@ _MESSAGE_LINES = 30
 _SUFFIX = ".cubin"
 # Settings of Triton that change its output or disable compilation. TRITON_CACHE_DIR is replaced by a folder of ours.
 _UNSET = ("TRITON_INTERPRET", "TRITON_CACHE_DIR", "TRITON_KERNEL_OVERRIDE", "TRITON_KERNEL_DUMP")
-# Line numbers, two thirds of a cubin, would refer to files that are gone when the kernel runs.
-_SET = {"TRITON_DISABLE_LINE_INFO": "1"}
+# Line numbers, two thirds of a cubin, would refer to files that are gone when the kernel runs. Of what Triton would
+# write to its cache only the cubin is read; nothing is found there, as our cache was looked up before.
+_SET = {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_STORE_BINARY_ONLY": "1", "TRITON_ALWAYS_COMPILE": "1"}
 
 
 class KernelSource(Protocol):

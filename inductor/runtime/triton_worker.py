@@ -28,6 +28,46 @@ TWO_ADDS = (
     " add.s16 %a0, %a0, %b0; add.s16 %a1, %a1, %b1; mov.b32 \\1, {%a0, %a1}; }"
 )
 
+# The functions of libdevice that most kernels need, written like those. Reading the whole library takes longer than the
+# rest of LLVM's work on most kernels.
+USUAL_FUNCTIONS = r"""
+@flag = private unnamed_addr constant [11 x i8] c"__CUDA_FTZ\00", align 1
+declare i32 @__nvvm_reflect(ptr)
+declare float @llvm.nvvm.ex2.approx.ftz.f(float)
+declare float @llvm.nvvm.ex2.approx.f(float)
+declare float @llvm.nvvm.rsqrt.approx.ftz.f(float)
+declare float @llvm.nvvm.rsqrt.approx.f(float)
+define float @__nv_exp2f(float %x) alwaysinline nounwind {
+  %zero = call i32 @__nvvm_reflect(ptr @flag)
+  %is = icmp ne i32 %zero, 0
+  br i1 %is, label %flushed, label %kept
+flushed:
+  %y = call float @llvm.nvvm.ex2.approx.ftz.f(float %x)
+  br label %end
+kept:
+  %z = call float @llvm.nvvm.ex2.approx.f(float %x)
+  br label %end
+end:
+  %r = phi float [ %y, %flushed ], [ %z, %kept ]
+  ret float %r
+}
+define float @__nv_rsqrtf(float %x) alwaysinline nounwind {
+  %zero = call i32 @__nvvm_reflect(ptr @flag)
+  %is = icmp ne i32 %zero, 0
+  br i1 %is, label %flushed, label %kept
+flushed:
+  %y = call float @llvm.nvvm.rsqrt.approx.ftz.f(float %x)
+  br label %end
+kept:
+  %z = call float @llvm.nvvm.rsqrt.approx.f(float %x)
+  br label %end
+end:
+  %r = phi float [ %y, %flushed ], [ %z, %kept ]
+  ret float %r
+}
+"""
+LIBRARY_FUNCTION = re.compile(r"^(define|declare) .*@(__nv_\w+)\(", re.MULTILINE)
+
 EARLY_LAUNCH = 90  # ten times the first compute capability with programmatic dependent launches
 ENTRY = re.compile(r"\.entry\s+\w+\([^)]*\)[^{]*\{")
 
@@ -75,9 +115,9 @@ def waiting(ptx: str) -> str:
     return ENTRY.sub(r"\g<0>\n\tgriddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;", ptx)
 
 
-def change_ptx_of_triton(early: Callable[[], bool]) -> None:
+def change_ptx_of_triton(early: Callable[[], bool], keep: Callable[[str], None]) -> None:
     """Patches Triton to apply `split_packed_adds` to the PTX of every kernel that this process compiles, and `waiting`
-    if `early()` says so.
+    if `early()` says so. `keep` is called with the result.
     """
     from triton.backends.nvidia.compiler import CUDABackend
 
@@ -86,7 +126,9 @@ def change_ptx_of_triton(early: Callable[[], bool]) -> None:
     @functools.wraps(make_ptx)
     def make(self: Any, *args: Any, **kwargs: Any) -> str:
         ptx = split_packed_adds(make_ptx(self, *args, **kwargs))
-        return waiting(ptx) if early() else ptx
+        ptx = waiting(ptx) if early() else ptx
+        keep(ptx)
+        return ptx
 
     CUDABackend.make_ptx = make
 
@@ -99,13 +141,30 @@ def without_cache_key() -> None:
     triton.runtime.cache.triton_key = lambda: ""
 
 
-def compile_kernel(job: dict[str, Any], folder: Path) -> tuple[bytes, dict[str, Any]]:
-    """Compiles a kernel. Returns its cubin and the metadata for a launch: name, shared memory, warps, hidden arguments,
-    and the size of the scratch memory that it needs."""
+def link_usual_functions(folder: Path) -> None:
+    """Patches Triton to link a kernel that needs no function of libdevice but USUAL_FUNCTIONS with those alone."""
+    from triton._C.libtriton import llvm
+
+    path = folder / "usual_functions.ll"
+    path.write_text(USUAL_FUNCTIONS)
+    usual = {name for _, name in LIBRARY_FUNCTION.findall(USUAL_FUNCTIONS)}
+    link = llvm.link_extern_libs
+
+    def link_few(module: Any, paths: Any) -> Any:
+        few = {name for _, name in LIBRARY_FUNCTION.findall(str(module))} <= usual
+        return link(module, [str(path)] if few else paths)
+
+    llvm.link_extern_libs = link_few
+
+
+def compile_kernel(job: dict[str, Any], folder: Path, ptx: list[str]) -> tuple[bytes, dict[str, Any]]:
+    """Compiles a kernel; `change_ptx_of_triton` puts its PTX into `ptx`. Returns its cubin and the metadata for a
+    launch: name, shared memory, warps, hidden arguments, and the size of the scratch memory that it needs."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
+    ptx.clear()  # of a kernel that could not be compiled
     path = folder / f"{job['name']}.py"
     path.write_text(job["text"])
     function = getattr(load(job["name"], path), job["name"])
@@ -120,15 +179,15 @@ def compile_kernel(job: dict[str, Any], folder: Path) -> tuple[bytes, dict[str, 
     # several for each addition and product, and later removes them again.
     options = {"num_warps": job["num_warps"], "num_stages": job["num_stages"], "sanitize_overflow": False}
     compiled = triton.compile(source, target=GPUTarget("cuda", job["arch"], 32), options=options)
-    metadata, ptx = compiled.metadata, compiled.asm["ptx"]
-    entry = re.search(r"\.entry \w+\(([^)]*)\)", ptx)
+    metadata, text = compiled.metadata, ptx.pop()
+    entry = re.search(r"\.entry \w+\(([^)]*)\)", text)
     parameters = entry.group(1).count(".param") if entry else len(pointers)
     return compiled.asm["cubin"], {
         "name": metadata.name,
         "shared": metadata.shared,
         "num_warps": metadata.num_warps,
         "hidden": parameters - len(pointers),
-        "waits": "griddepcontrol.wait;" in ptx,
+        "waits": "griddepcontrol.wait;" in text,
         "scratch": getattr(metadata, "global_scratch_size", 0) or 0,
     }
 
@@ -138,15 +197,16 @@ def main() -> None:
     prelude, folder = Path(sys.argv[1]), Path(sys.argv[2])
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    loaded = False
+    loaded, ptx = False, list[str]()
     while (job := read(sys.stdin.buffer)) is not None:
         try:
             if not loaded:
                 load(PRELUDE, prelude)
-                change_ptx_of_triton(lambda: job["early"])
+                change_ptx_of_triton(lambda: job["early"], ptx.append)
+                link_usual_functions(folder)
                 without_cache_key()
                 loaded = True
-            answer: Any = compile_kernel(job, folder)
+            answer: Any = compile_kernel(job, folder, ptx)
         except Exception:  # noqa: BLE001  whatever the compiler raises is the answer
             answer = traceback.format_exc()
         write(answers, answer)

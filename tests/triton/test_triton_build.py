@@ -1,8 +1,10 @@
 """Triton kernels compiled to cubins for sm_80 and sm_90, without a GPU."""
 
 import dataclasses
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -159,6 +161,46 @@ def test_kernels_that_may_start_early_wait_first(cache, tmp_path):
 def test_packed_additions_are_split():
     split = triton_worker.split_packed_adds("\tadd.s16x2 \t%r4, %r2, %r3;\n\tadd.u16x2 %r5, %r4, %r4;\n\tadd.s32 %r6, %r5, 1;\n")
     assert "16x2" not in split and split.count("add.s16 ") == 4 and "add.s32 %r6, %r5, 1;" in split
+
+
+USUAL = """
+import os, sys
+from pathlib import Path
+from inductor.runtime import triton_worker as worker
+from triton._C.libtriton import llvm
+
+folder, jobs = Path(sys.argv[1]), eval(sys.argv[2])
+worker.load(worker.PRELUDE, Path(sys.argv[3]))
+class Texts(list):
+    def pop(self):
+        self.last = super().pop()
+        return self.last
+texts, linked, whole = Texts(), [], llvm.link_extern_libs
+worker.change_ptx_of_triton(lambda: True, texts.append)
+def link(module, paths):
+    linked.append(paths[0])
+    return whole(module, paths)
+for job in jobs:
+    llvm.link_extern_libs = link
+    worker.compile_kernel(job, folder, texts)
+    first = texts.last
+    worker.link_usual_functions(folder)
+    worker.compile_kernel(job, folder, texts)
+    lines = [[x.split("//")[0].strip() for x in text.splitlines() if ".b8" not in x] for text in (first, texts.last)]
+    print(lines[0] == lines[1], linked[-2].endswith(".bc"), linked[-1].endswith(".bc"))
+"""
+
+
+def test_the_usual_functions_of_libdevice_are_those_of_libdevice(tmp_path):
+    """The worker links its own definitions of a few functions; the code must be the same as with the whole library."""
+    x = meta(4096, dtype=torch.float32)
+    made = kernels(lambda x: [x.sigmoid().rsqrt()], x) + kernels(lambda x: [x.rsqrt() + x.tan()], x)
+    names = ("name", "text", "constants", "signature", "aligned", "sizes", "num_warps", "num_stages", "early")
+    jobs = [{name: getattr(kernel, name) for name in names} | {"arch": 90} for kernel in made]
+    line = [sys.executable, "-c", USUAL, str(tmp_path), repr(jobs), str(triton_build.PRELUDE)]
+    environment = {**os.environ, **triton_build._SET, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
+    out = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    assert out.stdout.splitlines() == ["True True False", "True True True"], out.stderr
 
 
 def test_workers_do_what_a_kernel_needs_and_no_more(cache):
