@@ -74,6 +74,7 @@ open_driver(void)
         *(void **)((char *)&found + functions[i].place) = address;
     }
     *(void **)&found.launch_with = dlsym(library, "cuLaunchKernelEx"); /* since CUDA 11.8 */
+    *(void **)&found.copy_async = dlsym(library, "cuMemcpyDtoDAsync_v2");
     *(void **)&found.simulated_stream = dlsym(library, "pyframe_simulated_stream");
     int32_t status = found.init(0);
     if (status != 0) {

@@ -48,6 +48,7 @@ typedef struct cuda_driver_api {
     int32_t (*launch)(void *function, uint32_t grid_x, uint32_t grid_y, uint32_t grid_z, uint32_t block_x,
                       uint32_t block_y, uint32_t block_z, uint32_t shared, void *stream, void **params, void **extra);
     int32_t (*launch_with)(const cuda_launch *how, void *function, void **params, void **extra); /* may be NULL */
+    int32_t (*copy_async)(uint64_t to, uint64_t from, size_t bytes, void *stream); /* device to device; may be NULL */
     void *(*simulated_stream)(void); /* NULL for a real driver */
 } cuda_driver_api;
 

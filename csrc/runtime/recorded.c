@@ -62,7 +62,12 @@ fill_memory(memory *m, PyObject *item, PyObject *use_count)
         return -1;
     }
     m->address = view.data;
-    return 0;
+    if (m->tensor == m->probe) {
+        PyObject *bytes = PyObject_GetAttrString(owner, "nbytes");
+        m->bytes = bytes == NULL ? 0 : PyLong_AsSize_t(bytes);
+        Py_XDECREF(bytes);
+    }
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 static int

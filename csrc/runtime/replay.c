@@ -8,6 +8,7 @@
 
 enum { SKIP_NOTHING, SKIP_COPIED, SKIP_IGNORED }; /* the bytes of `skip` */
 enum { STACK_INPUTS = 256 };
+enum { FEW_COPIES = 3 }; /* up to this many the driver is faster than one kernel that copies all */
 
 /* The state of one call. */
 typedef struct attempt {
@@ -128,15 +129,38 @@ find(attempt *a, const int64_t *key)
 
 /* ---- Results ---- */
 
-/* A copy with the strides of `tensor`, which need not be dense. */
-static PyObject *
-copied(PyObject *tensor)
+/* Whether the driver can be asked to copy on the stream of this call. */
+static int
+driver_copies(const attempt *a)
 {
-    tensor_view v;
+    return a->replay->target->context != NULL && cuda_driver.copy_async != NULL && cuda_driver.simulated_stream == NULL;
+}
+
+/* A copy of the memory of results, with the same strides, which need not be dense. The driver is asked directly, where
+ * it can be: `copy_` takes the host several times as long. */
+static PyObject *
+copied(const attempt *a, const memory *m)
+{
+    tensor_view v, to;
+    PyObject *tensor = m->tensor;
     if (tv_read_meta(tensor, &v) < 0) {
         return NULL;
     }
     PyObject *copy = tv_empty_strided(v.ndim, v.sizes, v.strides, v.dtype, v.device_type, v.device_index);
+    if (copy != NULL && m->bytes > 0 && driver_copies(a)) {
+        int32_t status = -1;
+        if (tv_read(copy, &to) == 0) {
+            status = cuda_driver.copy_async((uint64_t)(uintptr_t)to.data, (uint64_t)(uintptr_t)m->address, m->bytes,
+                                            a->stream);
+            if (status != 0) {
+                cuda_set_error(status, "cannot copy a result of a recorded graph");
+            }
+        }
+        if (status != 0) {
+            Py_CLEAR(copy);
+        }
+        return copy;
+    }
     PyObject *done = copy == NULL ? NULL : PyObject_CallMethod(copy, "copy_", "O", tensor);
     Py_XDECREF(copy);
     return done;
@@ -188,7 +212,7 @@ make_result(const attempt *a, const replay_result *result, PyObject **copies)
     if (m->handed_out) {
         return part_of(m->tensor, result);
     }
-    if (copies[result->index] == NULL && (copies[result->index] = copied(m->tensor)) == NULL) {
+    if (copies[result->index] == NULL && (copies[result->index] = copied(a, m)) == NULL) {
         return NULL;
     }
     return part_of(copies[result->index], result);
@@ -225,12 +249,39 @@ make_results(const attempt *a)
 }
 
 /* ---- Running ---- */
+
+/* An input and the memory it is copied to have the same sizes and strides. What is between their elements is copied
+ * too, and not read. */
+static int
+copy_few(const attempt *a)
+{
+    for (Py_ssize_t i = 0; i < a->recorded->n_copied; i++) {
+        Py_ssize_t at = a->recorded->copied[i];
+        size_t bytes = (size_t)a->replay->target->extents[at];
+        tensor_view to;
+        if (tv_read(PyList_GET_ITEM(a->recorded->targets, i), &to) < 0) {
+            return -1;
+        }
+        int32_t status = bytes == 0 ? 0
+                                    : cuda_driver.copy_async((uint64_t)(uintptr_t)to.data, (uint64_t)a->addresses[at],
+                                                             bytes, a->stream);
+        if (status != 0) {
+            cuda_set_error(status, "cannot copy an input of a recorded graph");
+            return -1;
+        }
+    }
+    return 0;
+}
+
 static int
 copy_inputs(const attempt *a)
 {
     const recorded_object *recorded = a->recorded;
     if (recorded->n_copied == 0) {
         return 0;
+    }
+    if (recorded->n_copied <= FEW_COPIES && driver_copies(a)) {
+        return copy_few(a);
     }
     PyObject *sources = PyList_New(recorded->n_copied);
     for (Py_ssize_t i = 0; sources != NULL && i < recorded->n_copied; i++) {

@@ -15,6 +15,7 @@ typedef struct memory {
     PyObject *tensor;  /* what results are made of */
     PyObject *probe;   /* a tensor over the storage, whose address shows whether the storage was resized */
     void *address;
+    size_t bytes;          /* from `address` on; 0: not known */
     Py_ssize_t references; /* of `storage` while nobody else has one */
     long long uses;        /* of the storage by tensors, while no result is in use */
     int handed_out;        /* results are given out in this memory; otherwise they are copied */

@@ -2,7 +2,8 @@
 
 The first calls run the plan. Of some of them the host's time is measured, and the time between two events around the
 call on the GPU. If the second is hardly longer, the GPU waited for the host, and from then on calls are recorded and
-replayed. Results are copied out of the recording's memory, so that they are ordinary tensors: a program that uses one
+replayed. Some replays are measured, too: unless they take the host less time than the plan did, calls run the plan
+again. Results are copied out of the recording's memory, so that they are ordinary tensors: a program that uses one
 on another stream and calls `record_stream`, say, is as safe as without a recording. Plans with many or large results,
 with much scratch memory, or with random numbers are not recorded by themselves, nor are those of training.
 """
@@ -29,11 +30,14 @@ from .recorder import Recorder
 from .refusal import NotCapturable, refusal, without_dropout
 from .spec import RecordedSpec, recorded_spec
 
-MIN_CALLS = 8  # kernels and ATen calls of a plan
+MIN_CALLS = 2  # kernels and ATen calls of a plan
 SKIPPED = 2  # calls before the first that is measured: they load kernels and libraries
 SAMPLES = 3
 MAX_MEASURED = 32  # calls; by then the GPU has never been done with enough of them, so it is not waiting for the host
-MIN_HOST_SECONDS = 60e-6  # of a call of the plan; a replay with its copies takes about a third
+MIN_HOST_SECONDS = 14e-6  # of a call of the plan; a replay with the copy of one result takes less
+FIRST_REPLAYS = 4  # calls before the first replay that is measured: they make recordings
+REPLAYS = 5
+FASTER = 1.0  # the plan runs again if replays take the host at least this many times as long
 WAITING = 1.3  # the GPU waits for the host if its time is at most this many times the host's
 MAX_RESULTS = 4
 MAX_BYTES = 128 << 20  # of scratch memory and results, which a recording keeps
@@ -82,8 +86,14 @@ class Trial:
         known = [(host, gpu()) for host, gpu in self.samples]
         pairs = [(host, gpu) for host, gpu in known if gpu is not None]
         if len(pairs) >= SAMPLES or self.measured >= MAX_MEASURED:
-            sampler.target, sampler.countdown = self._choice(device, pairs), 0
-            sampler.check = sampler.target
+            host = statistics.median(host for host, _ in pairs) if pairs else 0.0
+            chosen = self._choice(device, pairs)
+            sampler.target = chosen
+            if chosen is self.plan:
+                sampler.check, sampler.countdown = chosen, 0
+            else:
+                comparison = Comparison(self.plan, chosen, host, self.sampler)
+                sampler.check, sampler.countdown = comparison, FIRST_REPLAYS + 1
             self.samples = []
         return result
 
@@ -106,6 +116,31 @@ class Trial:
             device, self.plan, self.spec, derived, self.kernels, self.bound, self.form, lambda reason: None, True
         )
         return recorder.replay()
+
+
+class Comparison:
+    """The replays that are measured, and the decision whether calls are replayed or run the plan, which takes the host
+    `host` seconds."""
+
+    def __init__(
+        self, plan: Callable[..., Any], replay: Callable[..., Any], host: float, sampler: weakref.ref[Any]
+    ) -> None:
+        self.plan, self.replay, self.host, self.sampler = plan, replay, host, sampler
+        self.samples: list[float] = []
+
+    def __call__(self, *args: Any) -> Any:
+        sampler = self.sampler()
+        assert sampler is not None  # it is running this
+        sampler.countdown = 1
+        start = time.perf_counter()
+        result = self.replay(*args)
+        self.samples.append(time.perf_counter() - start)
+        if len(self.samples) == REPLAYS:
+            replayed = statistics.median(self.samples)
+            show("cudagraphs", f"a replay takes the host {replayed * 1e6:.0f} us")
+            sampler.target = self.plan if replayed >= FASTER * self.host else self.replay
+            sampler.check, sampler.countdown = sampler.target, 0
+        return result
 
 
 def _draws(spec: PlanSpec) -> bool:

@@ -23,7 +23,7 @@ from .recording import Recording, encode_results
 from .refusal import NotCapturable, refusal, unused_seeds
 from .spec import Owned, RecordedSpec, recorded_spec
 
-MIN_CALLS = 4  # kernels and ATen calls of a plan; the host is done with fewer of them sooner than with a replay
+MIN_CALLS = 2  # kernels and ATen calls of a plan; the host is done with one of them as soon as with a replay
 WARM_UP = 2  # calls of the plan before one is recorded
 MAX_SAME = 2  # recordings for the same inputs whose results are in use at the same time
 MAX_MOVES = 3  # of an input that is a result of a recording, before it is copied

@@ -18,6 +18,7 @@ from tests.cudagraphs.fake_device import FakeDevice
 def fake(monkeypatch):
     monkeypatch.setattr(automatic, "MIN_CALLS", 1)
     monkeypatch.setattr(automatic, "MIN_HOST_SECONDS", 0.0)
+    monkeypatch.setattr(automatic, "FASTER", float("inf"))  # replays of the fake device take longer than the plan
     device = devices.devices["cpu"] = FakeDevice()
     yield device
     del devices.devices["cpu"]
@@ -55,6 +56,16 @@ def test_not_recorded_where_the_device_has_work(fake, seconds):
     for _ in range(automatic.MAX_MEASURED + 8):
         same(f(x), program(x))
     assert not fake.captures and not fake.replays
+
+
+@torch.no_grad()
+def test_the_plan_runs_again_where_replays_are_no_faster(fake, monkeypatch):
+    monkeypatch.setattr(automatic, "FASTER", 0.0)
+    f, x = pyframe.compile(program, options={"strict": True}), torch.randn(8, 8)
+    for _ in range(30):
+        same(f(x), program(x))
+    assert fake.captures == 1
+    assert fake.replays == automatic.FIRST_REPLAYS + automatic.REPLAYS - 1  # the first call made the recording
 
 
 @torch.no_grad()
