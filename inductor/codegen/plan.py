@@ -179,6 +179,7 @@ class _Planner:
 
     def run(self) -> tuple[Source | TritonSource, PlanSpec]:
         calls = [call for what in self._batches() for call in self._plan_calls(what)]
+        self._share_sizes(calls)
         first, last = _lifetimes(calls)
         self.in_kernels = {b for c in calls if isinstance(c.what, int) for b in c.touches}
         slots = sorted(b for b in {b for c in calls for b in c.makes} - self.escapes if not self._lives_apart(b))
@@ -276,6 +277,16 @@ class _Planner:
             grid, ints = tuple(map(_unsettled, kernel.grid)), launch.ints(kernel.sizes)
             calls.append(_Call(launch.kernel, bufs, makes, grid, ints, by_value=by_value, groups=groups))
         return calls
+
+    def _share_sizes(self, calls: Sequence[_Call]) -> None:
+        """Let calls of kernels that are equal but for sizes call one kernel with these sizes."""
+        if isinstance(self.source, Source):
+            return
+        places = self.source.share_sizes()
+        for call in calls:
+            if isinstance(call.what, int) and not call.on_host:
+                place = places[call.what]
+                call.what, call.ints = place.kernel, (*call.ints, *place.sizes)
 
     def _device_facts(self, calls: list[_Call]) -> dict[str, Any]:
         if self.device.type == "cpu":

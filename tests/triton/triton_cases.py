@@ -328,3 +328,38 @@ def what_jumps_sees_rounded_values():
         return z.argmax(1), z == z.amax(1, keepdim=True), z.floor(), z.to(torch.int32), z > x, (z.remainder(0.25) * 64).int()
 
     check(fn, torch.randn(8, 300).half())  # the interpreter cuts bfloat16 off
+
+
+@cases(several=())
+@with_limits(**SHARED)
+def kernels_that_are_equal_but_for_sizes_are_one():
+    """Means and sums of columns of several widths and heights: rows that programs share, constants that are floats,
+    bounds of masks, and factors in addresses."""
+
+    def fn(*args):
+        out = []
+        for x, y in zip(args[::2], args[1::2]):
+            n = x.shape[0]
+            out += [x.mean(0) * (n / (n - 1)), (x * y).sum(0), x / (1 + x.abs().sum(0))]
+        return out
+
+    shapes = [(300, 40), (304, 40), (600, 36), (308, 44), (301, 37)]
+    args = [t for n, m in shapes for t in (torch.randn(n, m), torch.randn(m))]
+    runner = check(fn, *args, rtol=1e-5, atol=1e-4)
+    left = runner.source.kernels
+    # a width of 37 differs from the others in how many neighbours a thread may load at once
+    assert len(left) < len(runner.places)
+    assert any(kernel.sizes and "bitcast=True" in kernel.text for kernel in left)
+    assert any("(4 * size" in kernel.text for kernel in left)
+
+
+@cases(several=())
+@with_limits(**SHORT)
+def numbers_of_which_the_meaning_depends_stay_in_the_kernel():
+    """Divisors of indices, powers of 2, and integers that are added to or compared with values."""
+
+    def fn(a, b, c, d):
+        return a.view(6, 5).t() + 1, b.view(6, 7).t() + 1, c * 3 + 130, d * 5 + 120, (c > 3).to(torch.int8), (d > 5).to(torch.int8)
+
+    args = torch.randn(30), torch.randn(42), torch.arange(-9, 31).to(torch.int8), torch.arange(-9, 31).to(torch.int8)
+    check(fn, *args)

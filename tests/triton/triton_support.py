@@ -163,6 +163,11 @@ class Runner:
         self.dtypes = {n: dtype_name(part_dtype(b.dtype)) for n, b in self.buffers.items()}
         self.source = TritonSource(GPU)
         self.launches = {id(g): self.source.group(g, self.dtypes) for g in self.steps if isinstance(g, Group)}
+        self.places = None
+
+    def share_sizes(self):
+        """One kernel for those that are equal but for sizes, as in a plan. No kernel may be generated afterwards."""
+        self.places = self.source.share_sizes()
 
     def run(self, *args):
         memory = {STATUS: torch.zeros(1, dtype=torch.int64)}
@@ -195,12 +200,16 @@ class Runner:
         for scratch in made.scratch:
             self.memory[scratch.name] = torch.full((substitute_sizes(scratch.size, self.values),), 77, dtype=getattr(torch, scratch.dtype))
         for launch in made.launches:
-            kernel = self.source.kernels[launch.kernel]
+            place = self.places[launch.kernel] if self.places else None
+            kernel = self.source.kernels[place.kernel if place else launch.kernel]
             bufs = [in_parts(self.memory[b]) for b in launch.bufs][: len(kernel.signature)]
             for buf, kind in zip(bufs, kernel.signature):
                 assert kind == POINTER[buf.dtype], (kind, buf.dtype)
             sizes = [self.values[x] if isinstance(x, str) else x for x in launch.ints(kernel.sizes)]
-            load(kernel)[substitute_sizes(kernel.grid, self.values)](*bufs, *sizes, **kernel.constants)
+            if place and place.sizes:
+                sizes = place.sizes
+            grid = substitute_sizes(place.grid if place else kernel.grid, self.values)
+            load(kernel)[grid](*bufs, *sizes, **kernel.constants)
 
     def tensor(self, buffer, layout):
         layout = substitute_sizes(layout, self.values)
@@ -234,6 +243,7 @@ POINTER = {
 def check(fn, *args, rtol=1e-5, atol=1e-5, kinds=None):
     """Run `fn` as kernels and with torch. `kinds`: what the names of the kernels start with, in order."""
     runner = Runner(fn, *args)
+    runner.share_sizes()
     want = fn(*[a.clone(memory_format=torch.preserve_format) for a in args])
     want = list(want) if isinstance(want, (list, tuple)) else [want]
     got = runner.run(*args)

@@ -42,7 +42,7 @@ class TritonKernel:
     integers `sizes` (sizes that vary, then positions of elements), then the compile-time `constants` (sizes of the
     iteration space and of blocks) by name. `aligned`: the arguments whose address must be a multiple of 16.
     `workspace`: if not 0, the last of `bufs` is not an argument of the function but memory for Triton's own use, of so
-    many bytes per program.
+    many bytes per program. `plain`: it may become one with others that are equal but for sizes (`shared_sizes.py`).
     """
 
     name: str
@@ -56,6 +56,7 @@ class TritonKernel:
     aligned: tuple[int, ...]
     sizes: tuple[str, ...] = ()
     workspace: int = 0
+    plain: bool = False
 
     @property
     def early(self) -> bool:

@@ -74,6 +74,7 @@ class MomentsReducer(Reducer):
         super().__init__(emitter, pair.squares)
         self.pair, self.block, self.step = pair, block, block * split
         self.shared = split > 1
+        self.stride = "(SPLIT * RBLOCK)" if self.shared else str(self.step)  # in the kernel that takes the blocks
 
     def _parts(self) -> list[Part]:
         return [Part("f", "0.0")] * 3
@@ -90,21 +91,21 @@ class MomentsReducer(Reducer):
         e, state = self.emitter, self.names
         lanes = f"{f'chunk * {self.block} + ' if self.shared else ''}tl.arange(0, RBLOCK)[None, :]"
         count, count_all = e.fresh(), "rnumel"
-        e.lines.append(f"{count} = ((rnumel + {self.step - 1} - ({lanes})) // {self.step}).to(tl.float32)")
+        e.lines.append(f"{count} = ((rnumel + ({self.stride} - 1) - ({lanes})) // {self.stride}).to(tl.float32)")
         e.lines.append(f"{', '.join(state)} = {self._call('moments_close', [*state, count])}")
         if self.shared:
-            count_all = f"tl.maximum({self._count('chunk')}, 1).to(tl.float32)"
+            count_all = f"tl.maximum({self._count('chunk', self.stride)}, 1).to(tl.float32)"
         e.lines.append(f"{', '.join(state)} = {self._call('moments_fold', [*state, count, count_all])}")
 
     def combine(self) -> None:  # noqa: D102
-        counts = f"{self._count('tl.arange(0, SPLIT)[None, :]')}.to(tl.float32)"
+        counts = f"{self._count('tl.arange(0, SPLIT)[None, :]', str(self.step))}.to(tl.float32)"
         call = self._call("moments_fold", [*self.names, counts, "rnumel"])
         self.emitter.lines.append(f"{', '.join(self.names)} = {call}")
 
-    def _count(self, chunk: str) -> str:
-        """How many elements of a row a program takes."""
-        rest = f"tl.minimum(tl.maximum(rnumel % {self.step} - {chunk} * {self.block}, 0), {self.block})"
-        return f"(rnumel // {self.step} * {self.block} + {rest})"
+    def _count(self, chunk: str, stride: str) -> str:
+        """How many elements of a row a program takes; `stride`: the elements that all programs take in turn."""
+        rest = f"tl.minimum(tl.maximum(rnumel % {stride} - {chunk} * {self.block}, 0), {self.block})"
+        return f"(rnumel // {stride} * {self.block} + {rest})"
 
     def results(self) -> None:  # noqa: D102
         e, (first, mean, squares) = self.emitter, self.names

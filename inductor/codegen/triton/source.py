@@ -26,6 +26,7 @@ from .kernel import Draft, Launch, Scratch, TritonKernel, drafts
 from .ops import imports
 from .product_drafts import product_drafts
 from .row_attention import row_attention_drafts
+from .shared_sizes import Shared, shared
 
 _DIGITS = 8
 
@@ -101,6 +102,7 @@ class TritonSource:
         return made
 
     def _generated(self, group: Group, dtypes: Mapping[str, str], unaligned: Collection[str]) -> GroupLaunches:
+        plain = False
         if isinstance(group, Product):
             made, scratch = product_drafts(group, dtypes, unaligned)
         elif isinstance(group, RowAttention):
@@ -113,7 +115,16 @@ class TritonSource:
                 made = [ForwardKernel(group, dtypes, self.gpu).draft(unaligned)]
         else:
             made, scratch = drafts(group, dtypes, self.gpu, unaligned)
-        return GroupLaunches(tuple(Launch(self._number(d, group), d.bufs, d.positions) for d in made), tuple(scratch))
+            plain = True
+        launches = [Launch(self._number(d, group, plain), d.bufs, d.positions) for d in made]
+        return GroupLaunches(tuple(launches), tuple(scratch))
+
+    def share_sizes(self) -> list[Shared]:
+        """Make one kernel of those that are equal but for sizes; returns what takes the place of each kernel."""
+        self.kernels, places = shared(self.kernels)
+        self._known.clear()
+        self._by_group.clear()
+        return places
 
     def several(
         self, groups: Sequence[Group], dtypes: Mapping[str, str], unaligned: Collection[str] = ()
@@ -127,7 +138,7 @@ class TritonSource:
                 out.append((GroupLaunches((Launch(self._number(draft, members[0]), draft.bufs),), ()), members))
         return out
 
-    def _number(self, draft: Draft, group: Group) -> int:
+    def _number(self, draft: Draft, group: Group, plain: bool = False) -> int:
         constants = tuple(draft.constants.items())
         contents = (draft.lines, constants, draft.signature, draft.aligned, draft.grid, draft.config)
         if contents not in self._known:
@@ -138,7 +149,7 @@ class TritonSource:
             text = imports(draft.used) + "\n\n" + _comment(group) + draft.text(name)
             self.kernels.append(
                 TritonKernel(name, text, draft.bufs, draft.constants, draft.grid, draft.config.warps,
-                             draft.config.stages, draft.signature, draft.aligned, draft.sizes, draft.workspace)
+                             draft.config.stages, draft.signature, draft.aligned, draft.sizes, draft.workspace, plain)
             )  # fmt: skip
         return self._known[contents]
 

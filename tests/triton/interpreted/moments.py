@@ -22,6 +22,7 @@ def program(fn, *args):
         patch.setattr(batch_norm, "_rewritten", lambda x: x.numel() > 0)
         aten = to_aten(fx.symbolic_trace(fn), list(args), decompositions())
         runner = Runner(None, graph=lower_graph(on_gpu(aten.graph), aten.shared, aten.uncounted))
+        runner.share_sizes()
     return runner, [k.name.split("_")[0] for k in runner.source.kernels]
 
 
@@ -156,6 +157,18 @@ def test_batch_norm_of_shared_rows(joined, layout, dtype):
     x = last(5, 20, 13, 17, dtype=dtype).contiguous(memory_format=layout)
     text = compared(norm, x, torch.randn(20), torch.randn(20))
     assert text.count("moments_step(") == 1 and text.count("moments_fold(") == 2
+
+
+def test_norms_of_several_sizes_share_kernels(joined):
+    """The sizes are arguments of one kernel: how many programs share a row, its length, and the number of rows."""
+
+    def norms(x, w, b, x1, w1, b1, x2, w2, b2):
+        return norm(x, w, b), norm(x1, w1, b1), norm(x2, w2, b2)
+
+    inputs = [(last(6, 40, 16, 15), torch.randn(40), torch.randn(40)), (last(6, 24, 16, 31), torch.randn(24), torch.randn(24)),
+              (last(5, 40, 16, 17), torch.randn(40), torch.randn(40))]  # fmt: skip
+    text = compared(norms, *(x for each in inputs for x in each))
+    assert text.count("moments_step(") == 1 and "SPLIT = size" in text
 
 
 def test_partial_results_are_joined_once(joined):
