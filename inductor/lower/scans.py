@@ -21,17 +21,18 @@ from .registry import LoweringGraph, Unlowered, lowering
 HALVES = (torch.bfloat16, torch.float16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 FLOATS = (*HALVES, torch.float32, torch.float64)
-LONG_ROW, FEW_ROWS = 1 << 15, 128  # from this length on, so few rows leave most of a GPU idle: ATen shares rows
+# From this length on, so few rows leave most of a GPU idle if one program finds the positions of a row's extremes.
+LONG_ROW, FEW_ROWS = 1 << 15, 128
 
 
-def _refuse(x: TensorValue, val: AnyTensor, dim: int) -> None:
-    """Unlowered unless a scan of `x` in loops is supported and fast."""
+def _refuse(x: TensorValue, val: AnyTensor, dim: int, positions: bool) -> None:
+    """Unlowered unless a scan of `x` in loops, for values or for `positions`, is supported and fast."""
     if val.device.type == "cpu" or x.dtype not in (*FLOATS, *INTEGERS, torch.bool) or val.dtype == torch.bool:
         raise Unlowered
     sizes = [hint(n) for n in x.size]
     if 0 in sizes:
         raise Unlowered
-    if sizes and sizes[dim] >= LONG_ROW and math.prod(sizes) // sizes[dim] < FEW_ROWS:
+    if positions and sizes and sizes[dim] >= LONG_ROW and math.prod(sizes) // sizes[dim] < FEW_ROWS:
         raise Unlowered
 
 
@@ -79,7 +80,7 @@ def _running(graph: LoweringGraph, x: TensorValue, dim: int, kind: str) -> Tenso
     """The scan of the elements, converted to the dtype of the result."""
     val, rank = graph.val, len(x.size)
     dim = dim % rank if rank else 0
-    _refuse(x, val, dim)
+    _refuse(x, val, dim, positions=False)
     if x.dtype != val.dtype:
         x = stored(derived(x, lambda v: ops.to_dtype(v, compute_dtype(val.dtype)), val.dtype, 0))
     if not rank or (type(x.size[dim]) is int and x.size[dim] == 1):
@@ -114,7 +115,7 @@ def _extreme(kind: str) -> Callable[..., tuple[TensorValue, TensorValue]]:
         values, positions = graph.val
         rank = len(x.size)
         dim = dim % rank if rank else 0
-        _refuse(x, values, dim)
+        _refuse(x, values, dim, positions=True)
         x = stored(x)
         if not rank or (type(x.size[dim]) is int and x.size[dim] == 1):
             zero = Pointwise(

@@ -52,6 +52,19 @@ def test_scans(name, dtype, size):
             assert torch.equal(got, eager)
 
 
+@pytest.mark.parametrize("size", [(1, 3_000_001), (3, 100_000), (40_000, 70), (8192, 1024)])
+@pytest.mark.parametrize("name", ["sum", "sum of columns", "product", "log sum exp", "from the end", "of probabilities"])
+def test_rows_that_programs_share(name, size):
+    """Results are those of every other call, whatever order programs run in."""
+    x = torch.randn(size, device="cuda") / 16
+    compiled = pyframe.compile(SCANS[name], fullgraph=True)
+    exact, got = SCANS[name](x.double()), compiled(x)
+    allowed = 4096 * torch.finfo(torch.float32).eps * exact.abs().max().clamp(min=1)  # less than a chunk adds
+    assert (got - exact).abs().max() <= allowed
+    for _ in range(5):
+        assert torch.equal(compiled(x), got)
+
+
 @pytest.mark.parametrize("size", [(64, 1000), (7, 4096), (300, 33), (5, 4)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8])
 @pytest.mark.parametrize("name", SORTS)

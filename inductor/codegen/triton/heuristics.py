@@ -34,6 +34,13 @@ SHARED_STEPS = 8  # blocks per row from which sharing the row is worth a second 
 # The wait costs each program some 0.3 us: bias + GELU with 32,768 programs took 44 us on an H200, and 34 us without.
 EARLY_PROGRAMS = 1024
 MAX_WARPS, MAX_WARPS_OF_LARGE_TILES = 16, 32
+SCAN_ROW, SCAN_EACH = 4096, 16  # elements of a row that a program scans at once, and those of a thread
+# Bytes of a row of memory and number of such rows that a program takes at once in scans across them. One warp takes
+# them, so that a thread has whole columns of the tile and scans them without the others.
+SCAN_COLUMN_BYTES, SCAN_ROWS = 512, 8
+SCAN_WAVES, SCAN_WAVES_OF_WARPS = 8, 16  # programs per multiprocessor of these two kinds
+MAX_SCAN_SPLIT, SCAN_SHARED_STEPS = 1024, 4
+JOIN_SCANS = 1 << 22  # JOIN_FIRST for totals of chunks
 SORT_TILE, SORT_LEAST, SORT_EACH = 4096, 1024, 8  # elements of a tile that is sorted, at most and at least
 STREAM_BYTES = 1 << 24  # size of a tensor from which it will not stay in the cache until its next use
 
@@ -167,6 +174,26 @@ def _split(shape: Shape, several: int, block: int, each: int, sms: int) -> Confi
     return Config((("x", several), ("r", block)), _warps(several * block, each), split=split)
 
 
+def scanning(shape: Shape, itemsize: int, sms: int) -> Config:
+    """The config of a scan: as that of a reduction for rows that are held, and otherwise a loop over blocks of the row,
+    of which several programs take chunks if rows are few. `itemsize`: bytes of the largest elements."""
+    held = reduction(shape, sms)
+    rows, length = shape.rows, shape.length
+    if held.persistent:
+        return held
+    if shape.contiguous == "r" and shape.mixed:
+        several, block, each, waves = 16, 64, LOOP_EACH, SCAN_WAVES
+    elif shape.contiguous == "r":
+        several, block, each, waves = 1, SCAN_ROW, SCAN_EACH, SCAN_WAVES
+    else:
+        several, block = min(SCAN_COLUMN_BYTES // max(itemsize, 2), power(rows)), SCAN_ROWS
+        each, waves = several * block // 32, SCAN_WAVES_OF_WARPS
+    tiles, steps = ceil_div(rows, several), ceil_div(length, block)
+    split = min(MAX_SCAN_SPLIT, waves * sms // tiles, steps) if steps >= SCAN_SHARED_STEPS else 1
+    split = power(max(split, 1) + 1) // 2  # rounded down
+    return Config((("x", several), ("r", block)), _warps(several * block, each), split=split)
+
+
 def sorting(rows: int, length: int, contiguous: str) -> Config:
     """The config of a kernel that sorts rows, which it holds whole; several of them if they are short."""
     block = power(length)
@@ -179,10 +206,10 @@ def streamed(elements: int, itemsize: int) -> bool:
     return elements * itemsize >= STREAM_BYTES
 
 
-def joins(rows: int, split: int) -> bool:
+def joins(rows: int, split: int, scans: bool) -> bool:
     """Whether partial results of `rows` rows, which `split` programs share, are combined by a kernel of their own
     instead of by each program that needs them."""
-    return rows * split * split >= JOIN_FIRST
+    return rows * split * split >= (JOIN_SCANS if scans else JOIN_FIRST)
 
 
 def joining(rows: int, parts: int) -> Config:

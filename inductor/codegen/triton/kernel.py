@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...dtypes import dtype_of
@@ -21,16 +21,16 @@ from ..emitter import HostNumber
 from ..group_key import LARGEST_POSITION, Position
 from ..values import Store, Val, Values
 from . import heuristics, sort
-from .accumulate import Reducer, online_pairs
+from .accumulate import Reducer
 from .axes import Axes, plan_axes
 from .emit import Emitter, Piece
 from .gpu import Gpu
 from .heuristics import Config
-from .moments import HeldMomentsReducer, Moments, MomentsReducer, moments
+from .moments import HeldMomentsReducer, MomentsReducer
 from .ops import NUMBER, POINTER
-from .scan import Scanner
+from .scan import ChunkTotal, Scanner
+from .work import Job, Scratch, Work, rough
 
-GROUP = 4  # adjacent elements that one thread loads at once; of half precision, twice as many
 SCRATCH = {"f": "float32", "d": "float64", "i": "int32", "l": "int64"}
 
 
@@ -62,15 +62,6 @@ class TritonKernel:
     def early(self) -> bool:
         """Whether the launch should overlap with the end of the kernel before it."""
         return math.prod(map(hint, self.grid)) <= heuristics.EARLY_PROGRAMS
-
-
-@dataclass(frozen=True)
-class Scratch:
-    """Memory through which the kernels of a group pass partial results; initially uninitialized."""
-
-    name: str
-    dtype: str
-    size: AnySize
 
 
 @dataclass(frozen=True)
@@ -127,14 +118,8 @@ def drafts(
     values = Values(group, axes.renames, inner, dtypes)
     if not group.reduces:
         return [_Pointwise(values, axes, dtypes, gpu).draft(unaligned)], []
-    work = _Work(values, axes, dtypes, gpu)
+    work = Work(values, axes, dtypes, gpu)
     return [_Reduction(work, job).draft(unaligned) for job in work.jobs], list(work.scratch.values())
-
-
-def _rough(values: Values, dtypes: Mapping[str, str]) -> bool:
-    """Whether all floating-point results are rounded to half precision."""
-    kept = {dtypes[s.buf] for s in values.stores} | {r.dtype for r in values.reductions if r.position_of is not None}
-    return not kept & {"float32", "float64"}
 
 
 class Kernel(Emitter):
@@ -144,7 +129,7 @@ class Kernel(Emitter):
     pointers: ClassVar[Mapping[str, str]] = POINTER
 
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], config: Config) -> None:
-        super().__init__(values, axes, dtypes, _rough(values, dtypes))
+        super().__init__(values, axes, dtypes, rough(values, dtypes))
         self.config = config
         self.positions: dict[Position, str] = {}  # the names of the arguments for fixed positions
         self.wide = self.widest()
@@ -286,144 +271,10 @@ class FlatKernel(Kernel):
         return self.finished("several", 1, unaligned)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """The part of a reducing group that one kernel computes: the loops of `phases`, whose reductions are shared with
-    other programs if `partial`, and the row-level stores if `rows`. With `joins`, it combines the partial results of
-    the reductions of all earlier jobs for the later ones."""
-
-    phases: tuple[int, ...]
-    partial: bool
-    rows: bool
-    joins: bool = False
-
-
-@dataclass
-class _Work:
-    """The plan for a reducing group: its phases, after merging passes that can be one, and the jobs that run them."""
-
-    values: Values
-    axes: Axes
-    dtypes: Mapping[str, str]
-    gpu: Gpu
-    scratch: dict[tuple[Val, int, bool], Scratch] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        x, r = self.axes.axis("x"), self.axes.axis("r")
-        self.loop_stores = [s for s in self.values.stores if s.loop]
-        length = heuristics.room(hint(r.size)) if isinstance(r.size, Size) else r.size
-        self.config = heuristics.reduction(self._shape(hint(x.size), length), self.gpu.multiprocessors)
-        self.scans = [v for v in self.values.table.values() if v.op == "scan"]
-        if self.scans:  # one program runs through each row in order
-            self.config = replace(self.config, split=1)
-        self.sorts = [v for v in self.values.table.values() if v.op == "sort"]
-        if self.sorts:
-            self.config = heuristics.sorting(hint(x.size), length, self.axes.contiguous)
-        held = self.config.persistent and r.size <= self.config.block("r")
-        self.held = held
-        self.moments: dict[Val, Moments] = {}
-        # Correcting the mean of a row that is held costs more than half precision gains.
-        exact = not held or self.axes.contiguous == "x" or not _rough(self.values, self.dtypes)
-        if exact and not self.scans and not same(r.size, 0):
-            self.moments = moments(self.values, r.size)
-        # reductions that are computed together with an earlier one
-        self.pairs = {} if held else online_pairs(self.values.reductions)
-        self.pairs |= {} if held else {squares: pair.total for squares, pair in self.moments.items()}
-        self.phase = self._phases()
-        self.reductions = [r for r in self.values.reductions if r not in self.pairs.values()]
-        self.row_stores = [s for s in self.values.stores if not s.loop]
-        used = {self.phase[r] - 1 for r in self.reductions} | {self.store_phase(s) for s in self.loop_stores}
-        order = tuple(sorted(used))
-        self.jobs = [_Job(order, False, True)] if self.config.split == 1 else self._shared(order)
-
-    def _shape(self, rows: int, length: int) -> heuristics.Shape:
-        reductions, stores = self.values.reductions, self.loop_stores
-        passes = len({v.phase for v in reductions} | {s.phase + 1 for s in stores})
-        slow = bool(online_pairs(reductions)) or any(v.position_of is not None for v in reductions)
-        loads = [v for v in self.values.table.values() if v.op == "load" and v.loop]
-        tiles = sum(self.large(v) for v in self.values.table.values())
-        return heuristics.Shape(
-            rows, length, self.axes.contiguous, self.axes.mixed, self.neighbours(GROUP), passes,
-            len(reductions) == 1 and not stores and not slow, slow, bool(stores), tiles,
-            not all(self.large(v) for v in loads),
-        )  # fmt: skip
-
-    def _shared(self, order: tuple[int, ...]) -> list[_Job]:
-        partial = [p for p in order if any(self.phase[r] == p + 1 for r in self.reductions)]
-        joins = heuristics.joins(hint(self.axes.axis("x").size), self.config.split)
-        jobs: list[_Job] = []
-        for p in order:
-            jobs.append(_Job((p,), p in partial, False))
-            if joins and p in partial and p != order[-1]:
-                jobs.append(_Job((), False, False, joins=True))
-        if not self.row_stores:
-            return jobs
-        written = {s.buf for s in self.row_stores}
-        if jobs[-1].partial:
-            jobs.append(_Job((), False, True))
-        elif len(jobs) > 1 and jobs[-2].joins and not written & self._loaded(self.loop_stores):
-            jobs[-2] = replace(jobs[-2], rows=True)
-        elif not written & self._loaded([*self.loop_stores, *self.row_stores]):
-            jobs[-1] = replace(jobs[-1], rows=True)
-        else:
-            # Programs of the last loop may still read memory that a row-level store overwrites: use another kernel.
-            jobs.append(_Job((), False, True))
-        return jobs
-
-    def _loaded(self, stores: Sequence[Store]) -> set[str]:
-        """The buffers that are read to compute these stores once all reductions are known."""
-        stack = [value for store in stores for value in store.operands()]
-        seen = set(stack)
-        while stack:
-            value = stack.pop()
-            new = [] if value.op == "reduction" else [a for a in value.args if a not in seen]
-            seen.update(new)
-            stack += new
-        return {v.attrs[0] for v in seen if v.op in ("load", "masked_load")}
-
-    def _phases(self) -> dict[Val, int]:
-        """The phase of each value, like `Val.phase`, except that reductions which one pass computes share a phase."""
-        phase: dict[Val, int] = {}
-        for value in self.values.table.values():
-            before = max((phase[a] for a in value.args), default=0)
-            phase[value] = before + (value.op == "reduction")
-            if value in self.pairs:
-                phase[value] = phase[self.pairs[value]]
-        return phase
-
-    def large(self, value: Val) -> bool:
-        """Whether a value is a load that varies along both axes."""
-        if value.op not in ("load", "masked_load") or not value.loop:
-            return False
-        names = value.attrs[1].names()
-        return same(self.axes.axis("x").size, 1) or any(self.axes.letters.get(name) == "x" for name in names)
-
-    def groups(self) -> tuple[int, ...]:
-        """The numbers of adjacent elements that a thread may load at once, the best first."""
-        large = [v for v in self.values.table.values() if self.large(v)]
-        narrow = large and all(dtype_of(self.dtypes[v.attrs[0]]).itemsize <= 2 for v in large)
-        return (2 * GROUP, GROUP) if narrow else (GROUP,)
-
-    def neighbours(self, count: int) -> bool:
-        """Whether rows of all large loads consist of aligned runs of `count` adjacent elements."""
-        last, size = (self.axes.axis("r").variables or (("", 1),))[-1]
-        indices = [v.attrs[1] for v in self.values.table.values() if self.large(v)]
-        return quotient(size, count) is not None and all(
-            isinstance(index, Affine)
-            and same(index.coef(last), 1)
-            and all(quotient(c, count) is not None for name, c in (*index.terms, ("", index.const)) if name != last)
-            for index in indices
-        )
-
-    def store_phase(self, store: Store) -> int:
-        """The number of the first loop in which a store's value and index are available."""
-        return max(self.phase[v] for v in store.operands())
-
-
 class _Reduction(_WithPositions):
     """A reduction kernel: rows are along x and are reduced along r."""
 
-    def __init__(self, work: _Work, job: _Job) -> None:
+    def __init__(self, work: Work, job: Job) -> None:
         config = work.config if job.phases else heuristics.joining(hint(work.axes.axis("x").size), work.config.split)
         super().__init__(work.values, work.axes, work.dtypes, config)
         self.work, self.job = work, job
@@ -458,7 +309,7 @@ class _Reduction(_WithPositions):
 
     def _phase(self, phase: int) -> None:
         work = self.work
-        reducers = [self._reducer(r) for r in work.reductions if work.phase[r] == phase + 1]
+        reducers = [self._reducer(v) for v in work.partial if work.phase[v] == phase + 1]
         stores = [s for s in work.loop_stores if work.store_phase(s) == phase]
         if self.empty:
             for reducer in reducers:
@@ -488,13 +339,32 @@ class _Reduction(_WithPositions):
         if self.backward:
             body = ["start = tl.cdiv(rnumel, RBLOCK) * RBLOCK - RBLOCK - passed", *body]
         variable = "passed" if self.backward else "start"
+        if self.work.chunked:
+            self._through_chunk(variable, body, back=self.phase_now == 0 and not stores)
+        else:
+            self._through_row(variable, body)
+        for reducer in reducers:
+            reducer.finish()
+
+    def _through_chunk(self, variable: str, body: list[str], back: bool) -> None:
+        """Writes a loop over the blocks of this program's chunk of the row. With `back` it starts at the end of the
+        chunk, so that the first blocks are still in the cache when the next pass reads them."""
+        steps = ceil_of(ceil_of(self.axes.axis("r").size, self.config.block("r")), self.config.split)
+        self.constants["CHUNK"] = steps * self.config.block("r")
+        self.lines += ["begin = chunk * CHUNK", "end = tl.minimum(begin + CHUNK, rnumel)"]
+        if back:
+            self.lines.append("last = begin + tl.cdiv(end - begin, RBLOCK) * RBLOCK - RBLOCK")
+            body = [f"{variable} = last - back", *body]
+        head = "for back in range(0, end - begin, RBLOCK):" if back else f"for {variable} in range(begin, end, RBLOCK):"
+        self.lines += [head, *(f"    {line}" for line in body)]
+
+    def _through_row(self, variable: str, body: list[str]) -> None:
+        """Writes a loop over the blocks of a row, of which programs that share it take every SPLIT-th."""
         first, step = ("chunk * RBLOCK", "SPLIT * RBLOCK") if self.shared else ("0", "RBLOCK")
         once = known(self.axes.axis("r").size, "<=", self.config.block("r") * self.config.split)
         self.lines += [f"{variable} = {first}", *body] if once else [
             f"for {variable} in range({first}, rnumel, {step}):", *(f"    {line}" for line in body)
         ]  # fmt: skip
-        for reducer in reducers:
-            reducer.finish()
 
     def _rows(self, chunked: bool) -> None:
         # Each store directly follows its value: Triton 3.6 and 3.7 fail on sums that are used first and stored later.
@@ -507,6 +377,8 @@ class _Reduction(_WithPositions):
             self.store(store, only="(chunk == 0)" if chunked else "")
 
     def _reducer(self, value: Val) -> Reducer:
+        if value.op == "scan":
+            return ChunkTotal(self, value)
         if value in self.work.moments and self.work.held:
             return HeldMomentsReducer(self, self.work.moments[value])
         if value in self.work.moments:
@@ -517,9 +389,12 @@ class _Reduction(_WithPositions):
     def _join(self) -> None:
         """Combines the partial results of reductions once, for all programs of the kernels that follow."""
         scratch = self.work.scratch
-        for value in self.work.reductions:
+        for value in self.work.partial:
             if (value, 0, False) in scratch and (value, 0, True) not in scratch:
                 reducer = self._reducer(value)
+                if isinstance(reducer, ChunkTotal):
+                    reducer.accumulate(self._scratch(reducer), self._scratch(reducer, whole=True))
+                    continue
                 reducer.read(self._scratch(reducer))
                 reducer.results()
                 reducer.write_whole(self._scratch(reducer, whole=True))
@@ -532,7 +407,8 @@ class _Reduction(_WithPositions):
             if key not in self.work.scratch:
                 first = next(s.buf for s in self.values.stores)
                 name = f"%{first}.part{len(self.work.scratch)}"
-                size = (1 if whole else self.config.split) * self.axes.axis("x").size
+                parts = 1 if whole and reducer.value.op == "reduction" else self.work.config.split
+                size = parts * self.axes.axis("x").size
                 self.work.scratch[key] = Scratch(name, SCRATCH[part.kind], size)
             scratch = self.work.scratch[key]
             self.dtypes[scratch.name] = scratch.dtype
@@ -565,11 +441,25 @@ class _Reduction(_WithPositions):
         alike = [v for v in self.work.scans if (v.args, v.attrs[1]) == (value.args, value.attrs[1])]
         both = [v for v in alike if extreme in (v.position_of, v.attrs[0])]
         finder = next((v for v in both if v.position_of is not None), value)
-        pieces = Scanner(self, finder).emit(self._loop is not None)
+        pieces = Scanner(self, finder).emit(self._loop is not None, self._begins_with(finder))
         scope = self._row if self._loop is None else self._loop
         for v in both:
             scope[v] = pieces[-1] if v.position_of is not None else pieces[0]
         return scope[value]
+
+    def _begins_with(self, scan: Val) -> list[str]:
+        """The parts of a scan's result for all chunks before this one, computed ahead of the loop; none if there are no
+        chunks."""
+        if scan not in self.work.chunked:
+            return []
+        total = ChunkTotal(self, scan)
+        lines, self.lines = self.lines, self.row_lines
+        if (scan, 0, True) in self.work.scratch:
+            total.read_before(self._scratch(total, whole=True))
+        else:
+            total.join_before(self._scratch(total))
+        self.lines = lines
+        return total.names
 
     def ordered(self, value: Val) -> Piece:
         """Sorts the row. Its elements in order and their positions are one sort."""

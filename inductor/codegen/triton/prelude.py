@@ -88,11 +88,17 @@ def plus(a, b):
 
 
 @triton.jit
-def log_add_exp(a, b):
-    """log(exp(a) + exp(b)); exact where both are the same infinity."""
-    top = nan_max(a, b)
-    low = nan_min(a, b)
-    return tl.where((low == top) & (tl.abs(low) == float("inf")), a, top + libdevice.log1p(tl.exp(low - top)))
+def sum_exps(a, total, b, more):
+    """The greatest element of two runs and the sum of exp(element - greatest), from those of each. NaN spoils both, and
+    elements that are the same infinity have the difference 0."""
+    e = tl.where(a == b, 1.0, exp_below(-tl.abs(a - b)))
+    return nan_max(a, b), tl.where(b > a, total * e + more, total + more * e)
+
+
+@triton.jit
+def log_sum(top, total):
+    """The logarithm of the sum of exponentials of a run, from what `sum_exps` gives."""
+    return top + tl.log(total)
 
 
 @triton.jit

@@ -20,8 +20,9 @@ from ..values import Val, Values
 from .axes import Axes, Axis
 from .emit import Piece
 from .heuristics import Config, ceil_div, power
-from .kernel import Draft, Kernel, Scratch
+from .kernel import Draft, Kernel
 from .ops import ARITHMETIC, ELEMENT, POINTER
+from .work import Scratch
 
 ROWS_TOGETHER = 8  # rows of tiles that run at about the same time, so that they find the second factor in the cache
 JOIN_ROWS, JOIN_COLUMNS, JOIN_WARPS = 4, 64, 2

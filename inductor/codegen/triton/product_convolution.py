@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...schedule.product import Product, ProductConfig
-from .kernel import Scratch
 from .product import ProductKernel, terms_of
+from .work import Scratch
 
 _NAMES = "down", "across"
 

@@ -13,8 +13,9 @@ from dataclasses import replace
 
 from ...schedule.product import Product
 from .heuristics import ceil_div
-from .kernel import Draft, Scratch
+from .kernel import Draft
 from .product import ProductKernel
+from .work import Scratch
 
 DESCRIPTOR = 128  # bytes
 ALIGNED = 16  # bytes, of addresses and strides

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ...schedule.product import Product
-from .kernel import Draft, Scratch
+from .kernel import Draft
 from .product import JoinKernel, ProductKernel
 from .product_convolution import ConvolutionKernel
 from .product_descriptors import descriptor_drafts
 from .product_grouped import GroupedKernel
+from .work import Scratch
 
 
 def product_drafts(

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...schedule.product import Product, ProductConfig
-from .kernel import Scratch
 from .product import ProductKernel
+from .work import Scratch
 
 
 class GroupedKernel(ProductKernel):

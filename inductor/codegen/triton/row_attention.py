@@ -16,8 +16,9 @@ from ...ir.buffer import View
 from ...schedule.row_attention import Operand, RowAttention, sizes_of
 from .gpu import Gpu
 from .heuristics import Config, ceil_div, power
-from .kernel import Draft, Scratch
+from .kernel import Draft
 from .ops import ELEMENT, POINTER
+from .work import Scratch
 
 LOG2_E = math.log2(math.e)
 TILE = 8192  # elements of a block of keys or values: their sums in float32 take 64 registers of each of 128 threads

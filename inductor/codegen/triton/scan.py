@@ -1,25 +1,29 @@
 """Writes the Triton code of a scan: running sums, products and extremes along the rows of a tile.
 
 A row that is held in registers is scanned at once. In a loop over blocks of the row, each block is scanned and combined
-with the carry, the result of all blocks before it. The order of the combinations depends only on sizes, so results are
-the same in every run.
+with the carry, the result of all blocks before it. If rows are few, each is divided into chunks: one kernel finds the
+totals of the chunks, and in the next one each program scans a chunk, whose carry begins with the total of those before
+it. The order of the combinations depends only on sizes, so results are the same in every run.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..values import Val
-from .accumulate import limited
-from .emit import Emitter, Piece
-from .ops import COMPUTE, ELEMENT, prelude
+from .accumulate import ROW, Part, Reducer, limited
+from .emit import NONE, Emitter, Piece
+from .ops import COMPUTE, ELEMENT, Template, prelude
 
 # The function of the prelude that combines two neighbouring runs, and its neutral element.
 COMBINE: dict[str, tuple[str, float]] = {
     "sum": ("plus", 0), "prod": ("product", 1), "max": ("nan_max", -math.inf), "min": ("nan_min", math.inf),
-    "logsumexp": ("log_add_exp", -math.inf), "argmax": ("last_max", -math.inf), "argmin": ("last_min", math.inf),
+    "logsumexp": ("sum_exps", -math.inf), "argmax": ("last_max", -math.inf), "argmin": ("last_min", math.inf),
 }  # fmt: skip
+
+_CHUNKS = "tl.arange(0, SPLIT)[None, :]"
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,10 @@ class Scanner:
         self.combine, self.neutral = COMBINE[value.attrs[0]]
         self.reverse: bool = value.attrs[1]
 
-    def emit(self, in_loop: bool) -> list[Piece]:
-        """Writes the scan of the tile, continued from the blocks before it if `in_loop`. Returns the running values,
-        and for the scan of a position also the running positions."""
+    def emit(self, in_loop: bool, begins_with: Sequence[str] = ()) -> list[Piece]:
+        """Writes the scan of the tile, continued from the blocks before it if `in_loop`; `begins_with` is the result
+        for what is ahead of all these blocks, if anything is. Returns the running values, and for the scan of a
+        position also the running positions."""
         e, parts = self.emitter, self._parts()
         names = [e.fresh("s") for _ in parts]
         inputs = ", ".join(part.text for part in parts)
@@ -50,7 +55,9 @@ class Scanner:
         order = ", reverse=True" if self.reverse else ""
         e.lines.append(f"{', '.join(names)} = tl.associative_scan({scanned}, 1, {self.combine}{order})")
         if in_loop:
-            self._carry(names, parts)
+            self._carry(names, parts, begins_with)
+        if self.value.attrs[0] == "logsumexp":
+            return [e.emit(parts[0].kind, e.whole(), e.fill(prelude("log_sum", 2), *names))]
         return [Piece(self._narrowed(name, part), part.kind, e.whole()) for name, part in zip(names, parts)]
 
     def _parts(self) -> list[_Part]:
@@ -62,6 +69,8 @@ class Scanner:
         if self.value.position_of is not None:
             at = e.index(self.value.attrs[2], ())
             parts.append(self._part(at.text, at.axes, "l" if e.wide else "i", "0"))
+        elif self.value.attrs[0] == "logsumexp":
+            parts.append(self._part("1.0", NONE, kind, "0.0"))
         return parts
 
     def _part(self, text: str, axes: frozenset[str], kind: str, identity: str) -> _Part:
@@ -69,15 +78,16 @@ class Scanner:
         if self.reverse and "r" in e.masked:  # the lanes beyond the end of the row come first
             text, axes = f"tl.where(rmask, {text}, {identity})", axes | {"r"}
         if axes != e.whole():
-            text = f"tl.broadcast_to({text}, {e.shape(e.whole())})"
+            number = f"tl.full({e.shape(e.whole())}, {text}, {COMPUTE[kind]})"
+            text = number if not axes else f"tl.broadcast_to({text}, {e.shape(e.whole())})"
         return _Part(text, kind, identity)
 
-    def _carry(self, names: list[str], parts: list[_Part]) -> None:
+    def _carry(self, names: list[str], parts: list[_Part], begins_with: Sequence[str]) -> None:
         """Combines the scan of the block with the carry, which becomes the result of the row up to this block."""
         e = self.emitter
         carries = [e.fresh("c") for _ in parts]
-        for carry, part in zip(carries, parts):
-            e.row_lines.append(f"{carry} = tl.full({e.shape(frozenset('x'))}, {part.identity}, {COMPUTE[part.kind]})")
+        nothing = [f"tl.full({e.shape(ROW)}, {part.identity}, {COMPUTE[part.kind]})" for part in parts]
+        e.row_lines += [f"{carry} = {first}" for carry, first in zip(carries, begins_with or nothing)]
         e.lines.append(f"{', '.join(names)} = {e.fill(prelude(self.combine, 2 * len(parts)), *carries, *names)}")
         end = "0" if self.reverse else "RBLOCK - 1"
         for carry, name in zip(carries, names):
@@ -89,3 +99,51 @@ class Scanner:
         if self.value.attrs[0] not in ("sum", "prod") or part.kind != "i" or dtype in ("int32", "bool"):
             return name
         return f"({name}).to({ELEMENT[dtype]}).to(tl.int32)"
+
+
+class ChunkTotal(Reducer):
+    """What the scan `value` gives for a whole chunk of a row; the totals of all chunks are in scratch memory. Not for
+    scans that find positions, in which the order of the elements matters."""
+
+    def _parts(self) -> list[Part]:
+        kind = "i" if self.value.kind == "m" else self.value.kind
+        self.function, neutral = COMBINE[self.value.attrs[0]]
+        self.counts = self.value.attrs[0] == "logsumexp"
+        return [Part(kind, limited(neutral, kind)), *([Part(kind, "0.0")] if self.counts else [])]
+
+    def _step(self, inputs: list[str]) -> str:
+        return self._call(self.function, [*self.names, *inputs, *(["1.0"] if self.counts else [])])
+
+    def _fold(self, names: list[str]) -> str:
+        if self.function == "plus":
+            return f"tl.sum({names[0]}, 1, keep_dims=True)"
+        operands = f"({', '.join(names)})" if len(names) > 1 else names[0]
+        return self.emitter.fill(Template(f"tl.reduce({operands}, 1, {self.function}, keep_dims=True)", self.function))
+
+    def _load(self, scratch: list[str], chunk: str, *conditions: str) -> None:
+        e = self.emitter
+        for name, buf, part in zip(self.names, scratch, self.parts):
+            mask = e.mask(ROW, *conditions)
+            options = f", mask={mask}, other={part.identity}" if mask else ""
+            e.lines.append(f"{name} = tl.load({e.pointer_to(buf)} + ({chunk} * xnumel + xindex){options})")
+
+    def join_before(self, scratch: list[str]) -> None:
+        """Combines the totals of the chunks before this program's."""
+        self._load(scratch, _CHUNKS, f"({_CHUNKS} < chunk)")
+        self.combine()
+
+    def accumulate(self, scratch: list[str], sums: list[str]) -> None:
+        """Stores to `sums` for each chunk the combination of all totals up to its own."""
+        e, names = self.emitter, ", ".join(self.names)
+        self._load(scratch, _CHUNKS)
+        e.used.add(self.function)
+        operands = f"({names})" if len(self.names) > 1 else names
+        e.lines.append(f"{names} = tl.associative_scan({operands}, 1, {self.function})")
+        mask = e.mask(ROW)
+        for name, buf in zip(self.names, sums):
+            at = f"{e.pointer_to(buf)} + ({_CHUNKS} * xnumel + xindex)"
+            e.lines.append(f"tl.store({at}, {name}{', ' + mask if mask else ''})")
+
+    def read_before(self, sums: list[str]) -> None:
+        """Loads what `accumulate` has stored for the chunk before this program's."""
+        self._load(sums, "(chunk - 1)", "(chunk > 0)")

@@ -22,11 +22,12 @@ from .flex_attention import ForwardKernel
 from .flex_attention_backward import backward_drafts
 from .gpu import DEFAULT, Gpu
 from .horizontal import combined
-from .kernel import Draft, Launch, Scratch, TritonKernel, drafts
+from .kernel import Draft, Launch, TritonKernel, drafts
 from .ops import imports
 from .product_drafts import product_drafts
 from .row_attention import row_attention_drafts
 from .shared_sizes import Shared, shared
+from .work import Scratch
 
 _DIGITS = 8
 

@@ -6,8 +6,10 @@ from fake_gpu import on_gpu
 from op_samples import lowered
 from triton_support import Runner
 
+from inductor.codegen.triton import heuristics
 from inductor.ir.buffer import ExternKernel
 from inductor.ir.interp import run_graph
+from inductor.runtime.triton_build import build_all
 
 NAN, INF = float("nan"), float("inf")
 LENGTHS = [2, 7, 64, 1000, 20000]  # the last is longer than a row that one program holds
@@ -156,10 +158,77 @@ def test_one_element(size, dim):
     scanned(lambda x: (x.cumsum(dim), x.cumprod(dim), x.logcumsumexp(dim), *x.cummax(dim), *x.cummin(dim)), torch.randn(size))
 
 
-@pytest.mark.parametrize("x, externs", [(torch.randn(0), 1), (torch.randn(3, 0), 1), (torch.randn(1 << 16), 1)],
-                         ids=["empty", "empty rows", "one long row"])  # fmt: skip
-def test_calls_of_aten(x, externs):
-    scanned(lambda x: x.cumsum(-1), x, externs=externs, kernels=0)
+@pytest.mark.parametrize("x", [torch.randn(0), torch.randn(3, 0)], ids=["empty", "empty rows"])
+def test_calls_of_aten(x):
+    scanned(lambda x: x.cumsum(-1), x, externs=1, kernels=0)
+
+
+def test_positions_of_extremes_of_one_long_row_are_a_call_of_aten():
+    scanned(lambda x: tuple(x.cummax(-1)), torch.randn(1 << 15), externs=1, kernels=0)
+
+
+# ---- rows that several programs share
+
+
+@pytest.fixture(params=[False, True], ids=["each joins", "joined first"])
+def chunks(request, monkeypatch):
+    """Small blocks, so that programs share short rows; with a kernel that joins the totals, or without."""
+    small = {"PERSISTENT_ROW": 64, "PERSISTENT_COLUMN": 8, "SCAN_ROW": 128, "SCAN_COLUMN_BYTES": 64,
+             "JOIN_SCANS": 0 if request.param else 1 << 62}  # fmt: skip
+    for name, value in small.items():
+        monkeypatch.setattr(heuristics, name, value)
+    return 3 if request.param else 2
+
+
+def shared(fn, *args, launches, **options):
+    runner = scanned(fn, *args, **options)
+    kinds = [k.name.split("_")[0] for k in runner.source.kernels]
+    assert kinds == ["shared"] * launches, kinds
+    assert all(cubin.data for cubin in build_all(runner.source.kernels, 90))
+
+
+@pytest.mark.parametrize("shape", [(1, 640), (1, 5000), (3, 1111), (700, 5), (403, 70), (600, 1)])
+@pytest.mark.parametrize("kind", ["cumsum", "cumprod", "logcumsumexp", "from the end"])
+def test_chunks(chunks, shape, kind):
+    dim = 0 if shape[0] > shape[1] else 1
+    x = torch.randn(shape) / 9
+    programs = {
+        "cumsum": lambda x: x.cumsum(dim), "cumprod": lambda x: (1 + x / 999).cumprod(dim),
+        "logcumsumexp": lambda x: x.logcumsumexp(dim),
+        "from the end": lambda x: x.flip(dim).cumsum(dim).flip(dim) + x,
+    }  # fmt: skip
+    shared(programs[kind], x, launches=chunks, kernels=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int8, torch.bool])
+def test_chunks_of_dtypes(chunks, dtype):
+    x = torch.randint(0, 2, (2, 1000)).to(dtype)
+    shared(lambda x: x.cumsum(-1), x, launches=chunks)
+    shared(lambda x: x.t().cumsum(0), x, launches=chunks)
+
+
+def test_integers_of_chunks_wrap_around(chunks):
+    shared(lambda x: x.cumsum(-1, dtype=torch.int8), torch.randint(-100, 100, (1000,)), launches=chunks)
+
+
+def test_infinities_and_nan_in_chunks(chunks):
+    x = torch.tensor([-INF, 1.0, 2.0])[torch.randint(0, 3, (4, 1000))]
+    x[0, :600] = -INF
+    x[1, 500:] = INF
+    x[2, 700] = NAN
+    shared(lambda x: x.logcumsumexp(-1), x, launches=chunks)
+
+
+def test_passes_before_and_after_scans_of_chunks(chunks):
+    x = torch.randn(2, 1000)
+    rows = [
+        (lambda x: x.softmax(-1).cumsum(-1) * 2), (lambda x: x.cumsum(-1).softmax(-1)),
+        (lambda x: x.cumsum(-1).cumsum(-1) / 9), (lambda x: (x.cumsum(-1).argmax(-1), x.cumsum(-1))),
+        (lambda x: (x.cumsum(-1), x.flip(-1).cumsum(-1).flip(-1))),
+    ]  # fmt: skip
+    for fn in rows:
+        runner = scanned(fn, x)
+        assert {k.name.split("_")[0] for k in runner.source.kernels} == {"shared"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -1,0 +1,185 @@
+"""Plans the kernels of a group with reductions or scans: in how many passes each row is read, and which kernel makes
+which pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...dtypes import dtype_of
+from ...ir.size import AnySize, Size, hint, quotient, same
+from ...schedule.index import Affine
+from ..values import Store, Val, Values
+from . import heuristics
+from .accumulate import online_pairs
+from .axes import Axes
+from .gpu import Gpu
+from .moments import Moments, moments
+
+GROUP = 4  # adjacent elements that one thread loads at once; of half precision, twice as many
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Memory through which the kernels of a group pass partial results; initially uninitialized."""
+
+    name: str
+    dtype: str
+    size: AnySize
+
+
+def rough(values: Values, dtypes: Mapping[str, str]) -> bool:
+    """Whether all floating-point results are rounded to half precision."""
+    kept = {dtypes[s.buf] for s in values.stores} | {r.dtype for r in values.reductions if r.position_of is not None}
+    return not kept & {"float32", "float64"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """The part of a reducing group that one kernel computes: the loops of `phases`, whose reductions are shared with
+    other programs if `partial`, and the row-level stores if `rows`. With `joins`, it combines the partial results of
+    the reductions of all earlier jobs for the later ones."""
+
+    phases: tuple[int, ...]
+    partial: bool
+    rows: bool
+    joins: bool = False
+
+
+@dataclass
+class Work:
+    """The plan for a group with reductions or scans: its phases, after merging passes that can be one, and the jobs
+    that run them."""
+
+    values: Values
+    axes: Axes
+    dtypes: Mapping[str, str]
+    gpu: Gpu
+    scratch: dict[tuple[Val, int, bool], Scratch] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        x, r = self.axes.axis("x"), self.axes.axis("r")
+        self.loop_stores = [s for s in self.values.stores if s.loop]
+        length = heuristics.room(hint(r.size)) if isinstance(r.size, Size) else r.size
+        shape, sms = self._shape(hint(x.size), length), self.gpu.multiprocessors
+        self.config = heuristics.reduction(shape, sms)
+        self.scans = [v for v in self.values.table.values() if v.op == "scan"]
+        if self.scans:
+            self.config = heuristics.scanning(shape, self._itemsize(), sms)
+            if any(v.position_of is not None for v in self.scans):  # one program runs through each row in order
+                self.config = replace(self.config, split=1)
+        self.sorts = [v for v in self.values.table.values() if v.op == "sort"]
+        if self.sorts:
+            self.config = heuristics.sorting(hint(x.size), length, self.axes.contiguous)
+        held = self.config.persistent and r.size <= self.config.block("r")
+        self.held = held
+        # scans of which each program takes a chunk of the row, and begins with the result of those before it
+        self.chunked = self.scans if self.config.split > 1 else []
+        self.moments: dict[Val, Moments] = {}
+        # Correcting the mean of a row that is held costs more than half precision gains.
+        exact = not held or self.axes.contiguous == "x" or not rough(self.values, self.dtypes)
+        if exact and not self.scans and not same(r.size, 0):
+            self.moments = moments(self.values, r.size)
+        # reductions that are computed together with an earlier one
+        self.pairs = {} if held else online_pairs(self.values.reductions)
+        self.pairs |= {} if held else {squares: pair.total for squares, pair in self.moments.items()}
+        self.phase = self._phases()
+        self.reductions = [r for r in self.values.reductions if r not in self.pairs.values()]
+        self.row_stores = [s for s in self.values.stores if not s.loop]
+        used = {self.phase[v] - 1 for v in self.partial} | {self.store_phase(s) for s in self.loop_stores}
+        order = tuple(sorted(used))
+        self.jobs = [Job(order, False, True)] if self.config.split == 1 else self._shared(order)
+
+    @property
+    def partial(self) -> list[Val]:
+        """The values of which each program computes a part, if programs share rows."""
+        return self.reductions + self.chunked
+
+    def _itemsize(self) -> int:
+        """The bytes of the largest elements that are read or written in a loop."""
+        bufs = [v.attrs[0] for v in self.values.table.values() if self.large(v)] + [s.buf for s in self.loop_stores]
+        return max((dtype_of(self.dtypes[buf]).itemsize for buf in bufs), default=1)
+
+    def _shape(self, rows: int, length: int) -> heuristics.Shape:
+        reductions, stores = self.values.reductions, self.loop_stores
+        passes = len({v.phase for v in reductions} | {s.phase + 1 for s in stores})
+        slow = bool(online_pairs(reductions)) or any(v.position_of is not None for v in reductions)
+        loads = [v for v in self.values.table.values() if v.op == "load" and v.loop]
+        tiles = sum(self.large(v) for v in self.values.table.values())
+        return heuristics.Shape(
+            rows, length, self.axes.contiguous, self.axes.mixed, self.neighbours(GROUP), passes,
+            len(reductions) == 1 and not stores and not slow, slow, bool(stores), tiles,
+            not all(self.large(v) for v in loads),
+        )  # fmt: skip
+
+    def _shared(self, order: tuple[int, ...]) -> list[Job]:
+        partial = [p for p in order if any(self.phase[v] == p + 1 for v in self.partial)]
+        joins = heuristics.joins(hint(self.axes.axis("x").size), self.config.split, bool(self.chunked))
+        jobs: list[Job] = []
+        for p in order:
+            jobs.append(Job((p,), p in partial, False))
+            if joins and p in partial and p != order[-1]:
+                jobs.append(Job((), False, False, joins=True))
+        if not self.row_stores:
+            return jobs
+        written = {s.buf for s in self.row_stores}
+        if jobs[-1].partial:
+            jobs.append(Job((), False, True))
+        elif len(jobs) > 1 and jobs[-2].joins and not written & self._loaded(self.loop_stores):
+            jobs[-2] = replace(jobs[-2], rows=True)
+        elif not written & self._loaded([*self.loop_stores, *self.row_stores]):
+            jobs[-1] = replace(jobs[-1], rows=True)
+        else:
+            # Programs of the last loop may still read memory that a row-level store overwrites: use another kernel.
+            jobs.append(Job((), False, True))
+        return jobs
+
+    def _loaded(self, stores: Sequence[Store]) -> set[str]:
+        """The buffers that are read to compute these stores once all reductions are known."""
+        stack = [value for store in stores for value in store.operands()]
+        seen = set(stack)
+        while stack:
+            value = stack.pop()
+            new = [] if value.op == "reduction" else [a for a in value.args if a not in seen]
+            seen.update(new)
+            stack += new
+        return {v.attrs[0] for v in seen if v.op in ("load", "masked_load")}
+
+    def _phases(self) -> dict[Val, int]:
+        """The phase of each value, like `Val.phase`, except that reductions which one pass computes share a phase, and
+        that a scan of chunks takes a pass to find their totals."""
+        phase: dict[Val, int] = {}
+        for value in self.values.table.values():
+            before = max((phase[a] for a in value.args), default=0)
+            phase[value] = before + (value.op == "reduction" or value in self.chunked)
+            if value in self.pairs:
+                phase[value] = phase[self.pairs[value]]
+        return phase
+
+    def large(self, value: Val) -> bool:
+        """Whether a value is a load that varies along both axes."""
+        if value.op not in ("load", "masked_load") or not value.loop:
+            return False
+        names = value.attrs[1].names()
+        return same(self.axes.axis("x").size, 1) or any(self.axes.letters.get(name) == "x" for name in names)
+
+    def groups(self) -> tuple[int, ...]:
+        """The numbers of adjacent elements that a thread may load at once, the best first."""
+        large = [v for v in self.values.table.values() if self.large(v)]
+        narrow = large and all(dtype_of(self.dtypes[v.attrs[0]]).itemsize <= 2 for v in large)
+        return (2 * GROUP, GROUP) if narrow else (GROUP,)
+
+    def neighbours(self, count: int) -> bool:
+        """Whether rows of all large loads consist of aligned runs of `count` adjacent elements."""
+        last, size = (self.axes.axis("r").variables or (("", 1),))[-1]
+        indices = [v.attrs[1] for v in self.values.table.values() if self.large(v)]
+        return quotient(size, count) is not None and all(
+            isinstance(index, Affine)
+            and same(index.coef(last), 1)
+            and all(quotient(c, count) is not None for name, c in (*index.terms, ("", index.const)) if name != last)
+            for index in indices
+        )
+
+    def store_phase(self, store: Store) -> int:
+        """The number of the first loop in which a store's value and index are available."""
+        return max(self.phase[v] for v in store.operands())
