@@ -35,6 +35,7 @@ static const struct {
     {"cuFuncGetAttribute", offsetof(cuda_driver_api, function_get)},
     {"cuFuncSetAttribute", offsetof(cuda_driver_api, function_set)},
     {"cuMemHostAlloc", offsetof(cuda_driver_api, host_alloc)},
+    {"cuMemsetD8Async", offsetof(cuda_driver_api, memset_bytes)},
     {"cuLaunchKernel", offsetof(cuda_driver_api, launch)},
 };
 
@@ -75,6 +76,7 @@ open_driver(void)
     }
     *(void **)&found.launch_with = dlsym(library, "cuLaunchKernelEx"); /* since CUDA 11.8 */
     *(void **)&found.copy_async = dlsym(library, "cuMemcpyDtoDAsync_v2");
+    *(void **)&found.is_capturing = dlsym(library, "cuStreamIsCapturing");
     *(void **)&found.simulated_stream = dlsym(library, "pyframe_simulated_stream");
     int32_t status = found.init(0);
     if (status != 0) {

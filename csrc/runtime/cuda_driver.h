@@ -45,10 +45,12 @@ typedef struct cuda_driver_api {
     int32_t (*function_get)(int32_t *value, int32_t attribute, void *function);
     int32_t (*function_set)(void *function, int32_t attribute, int32_t value);
     int32_t (*host_alloc)(void **memory, size_t bytes, uint32_t flags);
+    int32_t (*memset_bytes)(void *memory, unsigned char value, size_t bytes, void *stream);
     int32_t (*launch)(void *function, uint32_t grid_x, uint32_t grid_y, uint32_t grid_z, uint32_t block_x,
                       uint32_t block_y, uint32_t block_z, uint32_t shared, void *stream, void **params, void **extra);
     int32_t (*launch_with)(const cuda_launch *how, void *function, void **params, void **extra); /* may be NULL */
     int32_t (*copy_async)(uint64_t to, uint64_t from, size_t bytes, void *stream); /* device to device; may be NULL */
+    int32_t (*is_capturing)(void *stream, int32_t *status); /* may be NULL */
     void *(*simulated_stream)(void); /* NULL for a real driver */
 } cuda_driver_api;
 

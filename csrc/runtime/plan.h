@@ -6,7 +6,7 @@
 
 /* The numbers are shared with plan.py. */
 enum step_kind { STEP_ALLOC, STEP_ARENA, STEP_SLOT, STEP_KERNEL, STEP_EXTERN, STEP_MATMUL, STEP_VIEW, STEP_FREE,
-                 STEP_STATUS, STEP_LAUNCH };
+                 STEP_STATUS, STEP_LAUNCH, STEP_COUNTERS };
 enum matmul_kind { MATMUL_MM, MATMUL_ADDMM, MATMUL_BMM, MATMUL_BADDBMM, MATMUL_KINDS };
 enum output_kind { OUTPUT_BUF, OUTPUT_INPUT, OUTPUT_CONST, OUTPUT_VIEW };
 enum result_form { RESULT_TUPLE, RESULT_LIST, RESULT_SINGLE };
@@ -55,7 +55,7 @@ typedef struct step {
     int has_out;
     Py_ssize_t buf;    /* ALLOC, SLOT, VIEW, FREE: the buffer; MATMUL: the result; KERNEL: the number of the kernel */
     Py_ssize_t base;   /* VIEW */
-    int64_t offset;    /* SLOT: bytes; VIEW: elements; ARENA: the size in bytes */
+    int64_t offset;    /* SLOT: bytes; VIEW: elements; ARENA, COUNTERS: the size in bytes */
     shape shape;       /* ALLOC, SLOT, VIEW */
     kernel_fn kernel;  /* KERNEL */
     launch *launch;    /* LAUNCH */
@@ -69,6 +69,12 @@ typedef struct step {
     shape *results;    /* EXTERN: what each of `outs` must be like, ndim -1 where that does not matter; or NULL */
     int64_t *ints;
 } step;
+
+/* The memory of COUNTERS steps on one stream. */
+typedef struct counters {
+    void *stream, *data;
+    PyObject *tensor;
+} counters;
 
 typedef struct output {
     enum output_kind kind;
@@ -99,6 +105,8 @@ typedef struct plan_object {
     PyObject *written;   /* called with a tuple of the mutated inputs after a run */
     PyObject *labels;    /* what profiles show: a tuple of the names of the graph and of each step; or NULL */
     PyObject *fixed;     /* tuple: bound attributes and constants, read again on every call */
+    counters *counters;  /* one for each stream that the plan has run on, if it has a COUNTERS step */
+    Py_ssize_t n_counters;
     step *steps;
     output *outputs;
     step **makers;       /* for each buffer the SLOT or VIEW step that makes it, or NULL */

@@ -324,6 +324,13 @@ fill_step(plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
             return -1;
         }
         return check_buf(plan, out->buf);
+    case STEP_COUNTERS:
+        out->buf = int_at(tuple, 1);
+        out->offset = int_at(tuple, 2);
+        if (plan->context == NULL) {
+            PyErr_SetString(PyExc_ValueError, "plan: counters need a CUDA plan");
+        }
+        return PyErr_Occurred() ? -1 : check_buf(plan, out->buf);
     case STEP_LAUNCH:
         return fill_launch(plan, out, tuple, kernels);
     case STEP_KERNEL:
@@ -524,6 +531,10 @@ plan_clear(plan_object *plan)
     for (Py_ssize_t i = 0; plan->inputs != NULL && i < plan->n_inputs; i++) {
         PyMem_Free(plan->inputs[i].dims);
     }
+    for (Py_ssize_t i = 0; i < plan->n_counters; i++) {
+        Py_CLEAR(plan->counters[i].tensor);
+    }
+    PyMem_Free(plan->counters);
     PyMem_Free(plan->steps);
     PyMem_Free(plan->outputs);
     PyMem_Free(plan->inputs);

@@ -170,6 +170,59 @@ plan_cuda_arena(run *r)
     return 0;
 }
 
+/* CU_STREAM_PER_THREAD: the handle of a different stream in each thread. */
+#define PER_THREAD_STREAM ((void *)2)
+
+/* Whether the counters of this call may not be used by others on the stream. */
+static int
+needs_own_counters(void *stream)
+{
+    int32_t status = 0; /* CU_STREAM_CAPTURE_STATUS_NONE */
+    return stream == PER_THREAD_STREAM
+           || (cuda_driver.is_capturing != NULL && (cuda_driver.is_capturing(stream, &status) != 0 || status != 0));
+}
+
+/* Counters are 0 after each kernel, so those of a stream are made once. A graph that is being captured gets its own, and
+ * sets them to 0 at each replay: graphs that were captured on one stream may run at the same time on others. */
+int
+plan_cuda_counters(run *r, const step *s)
+{
+    plan_object *plan = r->plan;
+    int own = needs_own_counters(r->stream);
+    for (Py_ssize_t i = 0; i < plan->n_counters && !own; i++) {
+        if (plan->counters[i].stream == r->stream) {
+            r->buffers[s->buf].data = plan->counters[i].data;
+            return 0;
+        }
+    }
+    tensor_view view;
+    PyObject *tensor =
+        tv_empty_strided(1, &s->offset, NULL, UINT8_CODE, plan->device_type, plan->device_index);
+    if (tensor == NULL || tv_read(tensor, &view) < 0) {
+        Py_XDECREF(tensor);
+        return -1;
+    }
+    int32_t status = cuda_driver.memset_bytes(view.data, 0, (size_t)s->offset, r->stream);
+    if (status != 0) {
+        Py_DECREF(tensor);
+        cuda_set_error(status, "cannot set counters to 0");
+        return -1;
+    }
+    if (own) {
+        return plan_set_tensor(r, s->buf, tensor);
+    }
+    counters *more = PyMem_Realloc(plan->counters, (size_t)(plan->n_counters + 1) * sizeof *more);
+    if (more == NULL) {
+        Py_DECREF(tensor);
+        PyErr_NoMemory();
+        return -1;
+    }
+    plan->counters = more;
+    more[plan->n_counters++] = (counters){r->stream, view.data, tensor};
+    r->buffers[s->buf].data = view.data;
+    return 0;
+}
+
 /* The driver reads each parameter, before it returns, from the address given for it: for a buffer that is its entry in
  * the run, for a number in memory of the host the number itself. */
 static int32_t

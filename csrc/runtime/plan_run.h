@@ -58,6 +58,9 @@ int plan_cuda_start(run *r, void **previous);
 int plan_cuda_arena(run *r);
 Py_ssize_t plan_cuda_launches(run *r, Py_ssize_t first);
 
+/* plan_cuda.c: the step COUNTERS. 0, or -1 with an exception set. */
+int plan_cuda_counters(run *r, const step *s);
+
 /* A buffer that is only an address; needs no interpreter. */
 static inline void
 plan_place(run *r, const step *s)

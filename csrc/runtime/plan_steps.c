@@ -307,6 +307,8 @@ run_step(run *r, const step *s)
     case STEP_STATUS:
         r->buffers[s->buf].data = r->plan->status_word != NULL ? r->plan->status_word : &r->status;
         return 0;
+    case STEP_COUNTERS:
+        return plan_cuda_counters(r, s);
     case STEP_LAUNCH: /* plan_run_steps takes these in runs */
         break;
     }

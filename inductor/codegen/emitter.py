@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .values import STATUS
+from .values import COUNTERS, STATUS
 
 
 class HostNumber(NamedTuple):
@@ -21,7 +21,7 @@ class KernelWriter:
     by name."""
 
     def __init__(self, dtypes: Mapping[str, str]) -> None:
-        self.dtypes = {**dtypes, STATUS: "int64"}
+        self.dtypes = {**dtypes, STATUS: "int64", COUNTERS: "int32"}
         self.bufs: list[Any] = []
         self.lines: list[str] = []
         self._count = 0

@@ -39,7 +39,7 @@ from ..schedule.scheduler import accesses, extern_reads, output_names
 from .cpp.source import Source
 from .emitter import HostNumber
 from .origins import numbers_by_place, origin_of
-from .values import STATUS
+from .values import COUNTERS, STATUS
 
 if TYPE_CHECKING:
     from .triton.source import GroupLaunches, TritonSource
@@ -190,6 +190,8 @@ class _Planner:
         offsets, nbytes = (dict.fromkeys(slots, 0), 0) if varying else plan_arena(ranges)
         if any(STATUS in c.touches for c in calls):
             self.steps.append(spec.Status(self.number(STATUS)))
+        if any(COUNTERS in c.touches for c in calls):
+            self.steps.append(spec.Counters(self.number(COUNTERS)))
         if offsets:
             self.steps.append(spec.Arena(nbytes))
         if hosts and not varying:
@@ -394,7 +396,7 @@ class _Planner:
         """Emits Free steps for these buffers and their views, unless they are results or inputs to be kept."""
         for name in names:
             kept = name in self.given and name not in self.released
-            if name in self.escapes or kept or name == STATUS:
+            if name in self.escapes or kept or name in (STATUS, COUNTERS):
                 continue
             self.steps += [Free(number) for number in self.views.pop(name, {}).values()]
             self.steps.append(Free(self.number(name)))

@@ -30,6 +30,7 @@ KIND = {
 DIVISIONS = ("floordiv", "truncdiv", "fmod", "remainder")  # ops that raise an error for an integer divisor of zero
 DEEP = 60  # values deeper than this are emitted iteratively, after their operands, to bound the recursion
 STATUS = "%status"  # pseudo-buffer: the word that a kernel sets when an index is out of bounds
+COUNTERS = "%counters"  # pseudo-buffer: words that are 0 before and after each kernel
 
 
 def kind_of(dtype: torch.dtype | str) -> str:

@@ -15,10 +15,12 @@ from .cuda import CudaKernel
 from .plan_py import PythonPlan, view_of_input, written
 from .plan_spec import (
     ANY_DEVICE,
+    COUNTERS,
     Alloc,
     Arena,
     BufRef,
     CallOrigin,
+    Counters,
     Extern,
     Free,
     InputSpec,
@@ -36,7 +38,7 @@ from .plan_spec import (
 Form = Literal["tuple", "list", "single"]
 
 # Shared with csrc/runtime/plan.h.
-ALLOC, ARENA, SLOT, KERNEL, EXTERN, MATMUL, VIEW, FREE, STATUS, LAUNCH = range(10)
+ALLOC, ARENA, SLOT, KERNEL, EXTERN, MATMUL, VIEW, FREE, STATUS, LAUNCH, ZEROS = range(11)
 _MATMULS = {"aten.mm": 0, "aten.addmm": 1, "aten.bmm": 2, "aten.baddbmm": 3}
 _OUTPUTS = {"buf": 0, "input": 1, "const": 2, "view": 3}
 _FORMS: dict[str, int] = {"tuple": 0, "list": 1, "single": 2}
@@ -230,6 +232,8 @@ def _encode(step: Step, facts: _BufferFacts, products: bool, device: tuple[int, 
         return (FREE, step.buf)
     if isinstance(step, Status):
         return (STATUS, step.buf)
+    if isinstance(step, Counters):
+        return (ZEROS, step.buf, COUNTERS * torch.int32.itemsize)
     return _encode_extern(step, products)
 
 

@@ -13,9 +13,11 @@ from ..overlap import address_span, intersect
 from .aten import map_refs, overload
 from .plan_spec import (
     ANY_DEVICE,
+    COUNTERS,
     Alloc,
     Arena,
     BufRef,
+    Counters,
     Extern,
     Free,
     InputSpec,
@@ -89,6 +91,8 @@ class PythonPlan:
                 _call_extern(step, buffers)
             elif isinstance(step, Status):
                 buffers[step.buf] = torch.zeros((), dtype=torch.int64)
+            elif isinstance(step, Counters):
+                buffers[step.buf] = torch.zeros(COUNTERS, dtype=torch.int32)
             elif isinstance(step, Free):
                 del buffers[step.buf]
 

@@ -18,6 +18,7 @@ import torch
 from .arena import Range
 
 ARENA_ALIGNMENT = 64
+COUNTERS = 512  # words of a Counters step
 
 
 ANY_DEVICE = "any"
@@ -175,7 +176,18 @@ class Status:
     buf: int
 
 
-Step: TypeAlias = Alloc | Arena | Slot | KernelCall | Launch | Extern | View | Free | Status
+@dataclass(frozen=True)
+class Counters:
+    """`buf` is COUNTERS words of 32 bits that are 0. Kernels that change them leave them 0.
+
+    Calls of the plan on one stream share them, since its kernels run one after the other. Each stream has its own, and
+    so has each CUDA graph, of which two may run at the same time whatever stream they were captured on.
+    """
+
+    buf: int
+
+
+Step: TypeAlias = Alloc | Arena | Slot | KernelCall | Launch | Extern | View | Free | Status | Counters
 
 
 @dataclass(frozen=True)
@@ -229,7 +241,7 @@ class PlanSpec:
         """One more than the highest buffer number in use."""
         highest = len(self.inputs) + len(self.constants) - 1
         for step in self.steps:
-            if isinstance(step, (Alloc, Slot, View, Status)):
+            if isinstance(step, (Alloc, Slot, View, Status, Counters)):
                 highest = max(highest, step.buf)
             elif isinstance(step, Extern):
                 highest = max(highest, *step.outs, -1)

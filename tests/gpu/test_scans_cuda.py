@@ -11,6 +11,7 @@ pytest.importorskip("triton")
 
 SCANS = {
     "sum": lambda x: x.cumsum(-1), "sum of columns": lambda x: x.cumsum(0), "product": lambda x: (1 + x / 9999).cumprod(-1),
+    "signs": lambda x: torch.where(x > 0, 1.0, -1.0).to(x.dtype).cumprod(-1),
     "log sum exp": lambda x: x.logcumsumexp(-1), "greatest": lambda x: x.cummax(-1), "least": lambda x: x.cummin(0),
     "from the end": lambda x: x.flip(-1).cumsum(-1).flip(-1), "of probabilities": lambda x: x.softmax(-1).cumsum(-1) * 2,
 }  # fmt: skip
@@ -53,7 +54,7 @@ def test_scans(name, dtype, size):
 
 
 @pytest.mark.parametrize("size", [(1, 3_000_001), (3, 100_000), (40_000, 70), (8192, 1024)])
-@pytest.mark.parametrize("name", ["sum", "sum of columns", "product", "log sum exp", "from the end", "of probabilities"])
+@pytest.mark.parametrize("name", ["sum", "sum of columns", "signs", "log sum exp", "from the end", "of probabilities"])
 def test_rows_that_programs_share(name, size):
     """Results are those of every other call, whatever order programs run in."""
     x = torch.randn(size, device="cuda") / 16

@@ -15,12 +15,13 @@ from triton.runtime import interpreter  # noqa: E402
 
 from inductor.codegen.triton import TritonSource  # noqa: E402
 from inductor.codegen.triton.gpu import DEFAULT  # noqa: E402
-from inductor.codegen.values import STATUS  # noqa: E402
+from inductor.codegen.values import COUNTERS, STATUS  # noqa: E402
 from inductor.dtypes import dtype_name  # noqa: E402
 from inductor.ir.buffer import Buffer, ComputedBuffer, ExternKernel, View, part_dtype  # noqa: E402
 from inductor.ir.interp import flatten  # noqa: E402
 from inductor.ir.nodes import BufferView  # noqa: E402
 from inductor.ir.substitute import substitute_sizes  # noqa: E402
+from inductor.runtime import plan_spec as spec  # noqa: E402
 from inductor.schedule import Group, schedule  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -170,7 +171,7 @@ class Runner:
         self.places = self.source.share_sizes()
 
     def run(self, *args):
-        memory = {STATUS: torch.zeros(1, dtype=torch.int64)}
+        memory = {STATUS: torch.zeros(1, dtype=torch.int64), COUNTERS: torch.zeros(spec.COUNTERS, dtype=torch.int32)}
         for buffer, value in zip(self.graph.inputs, args):
             if isinstance(buffer, Buffer):
                 memory[buffer.name] = flatten(value)
@@ -182,6 +183,7 @@ class Runner:
                 self.extern(step)
             else:
                 self.group(step)
+        assert not memory[COUNTERS].any()
         if memory[STATUS].item():
             raise IndexError("index out of range")
         return [self.operand(out) for out in self.graph.outputs]

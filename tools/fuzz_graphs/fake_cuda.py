@@ -22,7 +22,7 @@ import inductor.generate  # noqa: E402
 from inductor.aot import rerun  # noqa: E402
 from inductor.dtypes import dtype_of  # noqa: E402
 from inductor.runtime.plan_py import PythonPlan, _slot  # noqa: E402
-from inductor.runtime.plan_spec import Alloc, Arena, Extern, Launch, PlanSpec, Slot, Status, Step  # noqa: E402
+from inductor.runtime.plan_spec import COUNTERS, Alloc, Arena, Counters, Extern, Launch, PlanSpec, Slot, Status, Step  # noqa: E402
 from tools.fake_gpu import on_gpu  # noqa: E402
 
 POISON = 77  # fills memory that nothing was written to
@@ -47,6 +47,7 @@ class InterpretedPlan(PythonPlan):
 
     def _run(self, buffers: dict[int, Any]) -> None:
         arenas: dict[bool, torch.Tensor] = {}
+        counters = torch.zeros(COUNTERS, dtype=torch.int32)
         for step in self._spec.steps:
             if isinstance(step, Launch):
                 self._launch(step, buffers)
@@ -62,8 +63,11 @@ class InterpretedPlan(PythonPlan):
                 buffers[step.buf] = _slot(arenas[step.on_host], step)
             elif isinstance(step, Status):
                 buffers[step.buf] = torch.zeros(1, dtype=torch.int64)
+            elif isinstance(step, Counters):
+                buffers[step.buf] = counters
             else:
                 self._run_on_cpu(step, buffers)
+        assert not counters.any(), "a kernel left a counter that is not 0"
 
     def _launch(self, step: Launch, buffers: dict[int, Any]) -> None:
         kernel = self.triton_kernels[step.kernel]

@@ -202,7 +202,8 @@ class Reducer:
         for name, buf, part in zip(self.names, scratch, self.parts):
             mask = e.mask(ROW)
             at = f"{e.pointer_to(buf)} + (tl.arange(0, SPLIT)[None, :] * xnumel + xindex)"
-            e.lines.append(f"{name} = tl.load({at}{f', {mask}, {part.identity}' if mask else ''})")
+            options = f", {mask}, {part.identity}" if mask else ""
+            e.lines.append(f"{name} = tl.load({at}{options}{e.shared_loads})")
         self.combine()
 
     def write_whole(self, scratch: list[str]) -> None:

@@ -333,6 +333,7 @@ class Emitter(KernelWriter):
 
     wide = False  # whether indices need 64 bits; set by the kernel
     backward = False  # whether rows are run through from their end; set by the kernel
+    shared_loads = ""  # the text of an option of loads of partial results; set by the kernel
     group = 1  # the number of neighbours along r that one thread holds; set by the kernel
 
     def _index_value(self, value: Val) -> Piece:

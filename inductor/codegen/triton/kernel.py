@@ -19,7 +19,7 @@ from ...schedule.index import Affine
 from ...schedule.node import Group
 from ..emitter import HostNumber
 from ..group_key import LARGEST_POSITION, Position
-from ..values import Store, Val, Values
+from ..values import COUNTERS, Store, Val, Values
 from . import heuristics, sort
 from .accumulate import Reducer
 from .axes import Axes, plan_axes
@@ -207,7 +207,7 @@ class _Pointwise(_WithPositions):
         sms = gpu.multiprocessors
         sizes, times = [hint(a.size) for a in axes.tile], math.prod(hint(s) for _, s in axes.fixed)
         config = heuristics.tiled(sizes[0], sizes[1], times, sms) if len(sizes) > 1 else (
-            heuristics.pointwise(sizes[0], sms))
+            heuristics.pointwise(sizes[0], sms, len(values.table) <= heuristics.LIGHT_VALUES))
         super().__init__(values, axes, dtypes, config)
 
     def draft(self, unaligned: Collection[str]) -> Draft:
@@ -300,12 +300,32 @@ class _Reduction(_WithPositions):
         for phase in self.job.phases:
             self.phase_now = phase
             self._phase(phase)
+        if self.job.last:
+            self._last()
+        else:
+            self._joined_and_stored(chunked)
+        kind = "persistent" if self.config.persistent else "shared" if self.shared else "looped"
+        return self.finished(kind, tiles * (self.config.split if chunked else 1), unaligned)
+
+    def _joined_and_stored(self, chunked: bool) -> None:
         if self.job.joins:
             self._join()
         if self.job.rows:
             self._rows(chunked)
-        kind = "persistent" if self.config.persistent else "shared" if self.shared else "looped"
-        return self.finished(kind, tiles * (self.config.split if chunked else 1), unaligned)
+
+    def _last(self) -> None:
+        """Writes what the last of the programs that share a tile of rows does once all have stored their partial
+        results: it combines them, always in the same order. A counter, 0 between kernels, says which one is the last.
+        Its increment orders the memory accesses: the barrier ahead of it makes it follow the stores of all threads, and
+        the other threads see its result behind a barrier, too."""
+        counter = f"{self.pointer_to(COUNTERS)} + pid % xblocks"
+        head = ["tl.debug_barrier()", f'if tl.atomic_add({counter}, 1, sem="acq_rel") == SPLIT - 1:']
+        self.shared_loads = ', cache_modifier=".cg"'  # other multiprocessors have stored them
+        before = self.lines
+        self.lines = self.row_lines = [f"tl.store({counter}, 0)"]
+        self._joined_and_stored(chunked=False)
+        before += [*head, *(f"    {line}" for line in self.lines)]
+        self.lines = self.row_lines = before
 
     def _phase(self, phase: int) -> None:
         work = self.work

@@ -125,7 +125,8 @@ class ChunkTotal(Reducer):
         for name, buf, part in zip(self.names, scratch, self.parts):
             mask = e.mask(ROW, *conditions)
             options = f", mask={mask}, other={part.identity}" if mask else ""
-            e.lines.append(f"{name} = tl.load({e.pointer_to(buf)} + ({chunk} * xnumel + xindex){options})")
+            at = f"{e.pointer_to(buf)} + ({chunk} * xnumel + xindex)"
+            e.lines.append(f"{name} = tl.load({at}{options}{e.shared_loads})")
 
     def join_before(self, scratch: list[str]) -> None:
         """Combines the totals of the chunks before this program's."""

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...dtypes import dtype_of
-from ...ir.size import AnySize, Size, hint, quotient, same
+from ...ir.size import AnySize, Size, ceil_of, hint, quotient, same
+from ...runtime import plan_spec as spec
 from ...schedule.index import Affine
 from ..values import Store, Val, Values
 from . import heuristics
@@ -16,6 +17,7 @@ from .axes import Axes
 from .gpu import Gpu
 from .moments import Moments, moments
 
+MERGED_EACH = 64  # partial results in registers of a thread that combines them
 GROUP = 4  # adjacent elements that one thread loads at once; of half precision, twice as many
 
 
@@ -38,12 +40,14 @@ def rough(values: Values, dtypes: Mapping[str, str]) -> bool:
 class Job:
     """The part of a reducing group that one kernel computes: the loops of `phases`, whose reductions are shared with
     other programs if `partial`, and the row-level stores if `rows`. With `joins`, it combines the partial results of
-    the reductions of all earlier jobs for the later ones."""
+    the reductions of all earlier jobs for the later ones. With `last`, these two are left to the last program of each
+    tile of rows."""
 
     phases: tuple[int, ...]
     partial: bool
     rows: bool
     joins: bool = False
+    last: bool = False
 
 
 @dataclass
@@ -65,7 +69,7 @@ class Work:
         self.config = heuristics.reduction(shape, sms)
         self.scans = [v for v in self.values.table.values() if v.op == "scan"]
         if self.scans:
-            self.config = heuristics.scanning(shape, self._itemsize(), sms)
+            self.config = heuristics.scanning(shape, hint(r.size), self._itemsize(), sms)
             if any(v.position_of is not None for v in self.scans):  # one program runs through each row in order
                 self.config = replace(self.config, split=1)
         self.sorts = [v for v in self.values.table.values() if v.op == "sort"]
@@ -121,7 +125,7 @@ class Work:
             if joins and p in partial and p != order[-1]:
                 jobs.append(Job((), False, False, joins=True))
         if not self.row_stores:
-            return jobs
+            return self._merged(jobs)
         written = {s.buf for s in self.row_stores}
         if jobs[-1].partial:
             jobs.append(Job((), False, True))
@@ -132,11 +136,28 @@ class Work:
         else:
             # Programs of the last loop may still read memory that a row-level store overwrites: use another kernel.
             jobs.append(Job((), False, True))
-        return jobs
+        return self._merged(jobs)
 
-    def _loaded(self, stores: Sequence[Store]) -> set[str]:
-        """The buffers that are read to compute these stores once all reductions are known."""
-        stack = [value for store in stores for value in store.operands()]
+    def _merged(self, jobs: list[Job]) -> list[Job]:
+        """The jobs, with those that follow a partial one and have no loop made a part of it, where its programs read
+        nothing that they overwrite and the partial results of a tile of rows fit in the registers of a program."""
+        tiles = ceil_of(self.axes.axis("x").size, self.config.block("x"))
+        states = 3 if self.moments else 2 if self.pairs else 1
+        many = self.config.block("x") * self.config.split * states > MERGED_EACH * 32 * self.config.warps
+        if many or not isinstance(tiles, int) or tiles > spec.COUNTERS:
+            return jobs
+        merged: list[Job] = []
+        written = {s.buf for s in self.row_stores} & self._loaded(self.partial)
+        for job in jobs:
+            if merged and merged[-1].partial and not job.phases and not (job.rows and written):
+                job = replace(merged.pop(), rows=job.rows, joins=job.joins, last=True)
+            merged.append(job)
+        return merged
+
+    def _loaded(self, needed: Sequence[Store] | Sequence[Val]) -> set[str]:
+        """The buffers that are read to compute these stores, or the operands of these reductions and scans, once all
+        other reductions are known."""
+        stack = [value for n in needed for value in (n.operands() if isinstance(n, Store) else n.args)]
         seen = set(stack)
         while stack:
             value = stack.pop()

@@ -15,6 +15,7 @@ from inductor.runtime.plan_spec import (
     Alloc,
     Arena,
     BufRef,
+    Counters,
     Extern,
     Free,
     InputSpec,
@@ -79,6 +80,30 @@ def test_a_launch_gets_its_arguments():
     assert record.stream == 0x51
     assert tuple(record.scratch) == (None, None)
     assert record.context == sim.sim_context(0)
+
+
+def test_counters_belong_to_a_stream_and_to_a_graph():
+    """The second kernel adds one to them, so a result says how many calls had the same ones before."""
+    steps = [Counters(1), Alloc(2, *FLAT), Launch(0, (1, 2), (1, 1, 1), (N,)), Launch(0, (1, 1), (1, 1, 1), (N,))]
+    plan, other = (make_plan(spec_of([None], steps, [2]), KERNELS) for _ in range(2))
+    x, stream = torch.zeros(N), ctypes.c_void_p.in_dll(sim, "sim_stream")
+    capturing = ctypes.c_int32.in_dll(sim, "sim_capturing")
+    first = stream.value
+    try:
+        assert [plan(x)[0][0].item() for _ in range(3)] == [1, 2, 3]
+        assert other(x)[0][0].item() == 1
+        stream.value = 0x52
+        assert [plan(x)[0][0].item() for _ in range(2)] == [1, 2]
+        stream.value = first
+        assert plan(x)[0][0].item() == 4
+        capturing.value = 1
+        assert [plan(x)[0][0].item() for _ in range(2)] == [1, 1]
+        capturing.value = 0
+        assert plan(x)[0][0].item() == 5
+        stream.value = 2  # the default stream of each thread
+        assert [plan(x)[0][0].item() for _ in range(2)] == [1, 1]
+    finally:
+        capturing.value, stream.value = 0, first
 
 
 def test_kernels_take_numbers_that_the_cpu_computes():

@@ -18,6 +18,7 @@ int64_t sim_launches, sim_loads, sim_unloads, sim_retains, sim_host_allocs, sim_
 const char *sim_failing = ""; /* the function that fails next, and how */
 int32_t sim_failure, sim_set_attribute;
 void *sim_stream = (void *)0x51;
+int32_t sim_capturing;
 
 static int device_tags[N_DEVICES], module_tag;
 static __thread void *current;
@@ -81,6 +82,22 @@ static const struct kernel {
              {"scale_by", 5, scale_by}};
 
 /* ---- The driver ---- */
+API
+cuMemsetD8Async(void *memory, unsigned char value, size_t bytes, void *stream)
+{
+    (void)stream;
+    memset(memory, value, bytes);
+    return 0;
+}
+
+API
+cuStreamIsCapturing(void *stream, int32_t *status)
+{
+    (void)stream;
+    *status = sim_capturing;
+    return 0;
+}
+
 API cuInit(uint32_t flags) { FAIL_IF_ASKED("cuInit") return flags == 0 ? 0 : INVALID_VALUE; }
 
 API

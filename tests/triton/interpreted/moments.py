@@ -11,7 +11,7 @@ from worker_sizes import lowered_once
 from inductor.aot import batch_norm
 from inductor.aot.decompositions import decompositions
 from inductor.aot.functionalize import to_aten
-from inductor.codegen.triton import heuristics
+from inductor.codegen.triton import heuristics, work
 from inductor.lower import lower_graph
 from inductor.runtime.triton_build import build_all
 
@@ -176,14 +176,20 @@ def test_partial_results_are_joined_once(joined):
     assert text.count("moments_fold(") == 2 and "moments_fold" not in text[text.rindex("@triton.jit") :]
 
 
+@pytest.mark.parametrize("merged", [False, True])
 @pytest.mark.parametrize("shape", [(5, 700), (1, 701), (3, 521)])
-def test_other_reductions_are_joined_once(joined, shape):
+def test_other_reductions_are_joined_once(joined, shape, merged, monkeypatch):
+    """By kernels of their own, or by the last program that has a part."""
+    if not merged:
+        monkeypatch.setattr(work, "MERGED_EACH", 0)
+
     def fn(x):
         y = x.softmax(-1) + x
         return (y - y.mean(-1, keepdim=True)) * y.amax(-1, keepdim=True), y.argmin(-1), x.amin(-1)
 
     runner, kinds = program(fn, x := torch.randn(shape))
-    assert set(kinds) == {"shared"} and len(kinds) > 3
+    assert set(kinds) == {"shared"} and (len(kinds) == 3 if merged else len(kinds) > 3)
+    assert sum("tl.atomic_add" in k.text for k in runner.source.kernels) == (2 if merged else 0)
     for got, want in zip(runner.run(x), fn(x), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 

@@ -174,17 +174,17 @@ def test_positions_of_extremes_of_one_long_row_are_a_call_of_aten():
 def chunks(request, monkeypatch):
     """Small blocks, so that programs share short rows; with a kernel that joins the totals, or without."""
     small = {"PERSISTENT_ROW": 64, "PERSISTENT_COLUMN": 8, "SCAN_ROW": 128, "SCAN_COLUMN_BYTES": 64,
-             "JOIN_SCANS": 0 if request.param else 1 << 62}  # fmt: skip
+             "SCAN_SHARED_STEPS_OF_WARPS": 4, "JOIN_SCANS": 0 if request.param else 1 << 62}  # fmt: skip
     for name, value in small.items():
         monkeypatch.setattr(heuristics, name, value)
-    return 3 if request.param else 2
+    return 2
 
 
 def shared(fn, *args, launches, **options):
     runner = scanned(fn, *args, **options)
     kinds = [k.name.split("_")[0] for k in runner.source.kernels]
     assert kinds == ["shared"] * launches, kinds
-    assert all(cubin.data for cubin in build_all(runner.source.kernels, 90))
+    return runner.source.kernels
 
 
 @pytest.mark.parametrize("shape", [(1, 640), (1, 5000), (3, 1111), (700, 5), (403, 70), (600, 1)])
@@ -205,6 +205,12 @@ def test_chunks_of_dtypes(chunks, dtype):
     x = torch.randint(0, 2, (2, 1000)).to(dtype)
     shared(lambda x: x.cumsum(-1), x, launches=chunks)
     shared(lambda x: x.t().cumsum(0), x, launches=chunks)
+
+
+def test_kernels_of_chunks_compile(chunks):
+    kernels = shared(lambda x: x.cumsum(0), torch.randn(403, 70), launches=chunks)
+    kernels += shared(lambda x: x.logcumsumexp(-1), torch.randn(1, 5000), launches=chunks)
+    assert all(cubin.data for cubin in build_all(kernels, 90))
 
 
 def test_integers_of_chunks_wrap_around(chunks):
