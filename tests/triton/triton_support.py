@@ -207,9 +207,8 @@ class Runner:
             bufs = [in_parts(self.memory[b]) for b in launch.bufs][: len(kernel.signature)]
             for buf, kind in zip(bufs, kernel.signature):
                 assert kind == POINTER[buf.dtype], (kind, buf.dtype)
-            sizes = [self.values[x] if isinstance(x, str) else x for x in launch.ints(kernel.sizes)]
-            if place and place.sizes:
-                sizes = place.sizes
+            ints = place.sizes if place and place.sizes else launch.ints(kernel.sizes)
+            sizes = [self.values[x] if isinstance(x, str) else x for x in ints]
             grid = substitute_sizes(place.grid if place else kernel.grid, self.values)
             load(kernel)[grid](*bufs, *sizes, **kernel.constants)
 
