@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ from ..core.symbolic import hint
 from ..errors import InternalError
 from ..metrics import counters
 from .constant_eval import changes
-from .raising import may_raise, name_may_raise
+from .raising import may_raise, node_may_raise
 from .resume import CO_VARARGS, CO_VARKEYWORDS
 
 _MODULES = ("torch", "_operator", "math", "builtins")
@@ -115,14 +114,17 @@ def _is_contained(func: Any, result: Any) -> bool:
     return func.namespace in ("aten", "prims", "prim") and _devices(result) <= {"cpu"} and not sized
 
 
-def undo_of(gm: fx.GraphModule, fake_mode: Any, checked: bool) -> Undo | None:
-    """What must be restored before the frame of a graph runs eagerly. `checked`: as in Undo.
+def undo_of(gm: fx.GraphModule, fake_mode: Any, checked: bool, handled: bool = False) -> Undo | None:
+    """What must be restored before the frame of a graph runs eagerly. `checked`: as in Undo. `handled`: whether the
+    program handles an exception that an operator may raise.
 
     None if the frame cannot run again, or if something would have to be restored but no operator may raise, so that the
     copies would not pay off; with `checked` also if they would be large, or if the operators must not run with data
     that a check rejects. Raises CannotUndo if the frame must not be compiled.
     """
     if not all(map(_is_plain, gm.graph.nodes)):
+        if handled:
+            raise CannotUndo("what the graph does in program order cannot be undone if an operator raises")
         return None
     if not checked and all(map(_only_computes, gm.graph.nodes)):
         return Undo()
@@ -161,7 +163,7 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any, checked: bool) -> Undo | None:
 def undo_if_cheap(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
     """What must be restored before the frame of a graph runs eagerly, if one of its operators may raise and calls would
     copy little for that; None otherwise."""
-    if not any(map(_may_raise, gm.graph.nodes)):
+    if not any(map(node_may_raise, gm.graph.nodes)):
         return None
     try:
         undo = undo_of(gm, fake_mode, checked=False)
@@ -171,18 +173,6 @@ def undo_if_cheap(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
     if undo is None or sum(_bytes(inputs[i]) for i in undo.written) > MAX_COPIED_FOR_EFFECTS:
         return None
     return undo
-
-
-def _may_raise(node: fx.Node) -> bool:
-    """Whether a node may raise depending on tensor elements, as far as its target and an index say: a node that may is
-    never missed."""
-    if node.op not in ("call_function", "call_method"):
-        return False
-    target: Any = node.target
-    if target is operator.getitem:  # of a tensor or of the results of an operator
-        index = node.args[1]
-        return any(isinstance(each, fx.Node) for each in (index if isinstance(index, tuple | list) else (index,)))
-    return name_may_raise(target if isinstance(target, str) else getattr(target, "__name__", ""))
 
 
 def _bytes(value: torch.Tensor) -> int:

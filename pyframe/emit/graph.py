@@ -46,6 +46,7 @@ from .graph_numbers import GraphNumbers
 from .graph_stack import GraphStack
 from .graph_values import GraphValues, forget_values, tensors_in
 from .known_tensors import KnownTensors
+from .raising import call_may_raise
 from .tracing_errors import call_method_of, check_not_ours, lacks_fake
 
 _TAKE_TENSORS = {operator.getitem, operator.setitem}  # they treat ints unlike tensors
@@ -91,7 +92,7 @@ class GraphBuilder:
         self.values = GraphValues(tx, self.stack, self.inputs, self.numbers)
         # See `emit.eager_retry`: whether the program handles an operator's exception, or changed objects before it.
         self.errors_are_seen = self.follows_effects = False
-        self.ran_backward = False
+        self.error_may_be_handled = self.ran_backward = False
         self._chosen: set[int] = set()  # the memory of results that are one of several tensors, see `note_choice`
         self._candidates: set[int] = set()  # the memory of these tensors
         self.required: Var | None = None  # a 0-d bool tensor, False if the results of the graph are not valid
@@ -274,6 +275,11 @@ class GraphBuilder:
         device = self.modes.default_device
         if device is not None and target in _device_constructors() and node_kwargs.get("device") is None:
             node_kwargs["device"] = device
+        if tensors and call_may_raise(target, node_args) and tx.program_handles_errors:
+            if self.ran_backward:
+                what = f"{label}, which may raise what the program handles, after backward()"
+                tx.graph_break("unsupported-object", what)
+            self.error_may_be_handled = True
         node = self.stack.annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
         self.errors_are_seen = self.errors_are_seen or tx.error_is_observable
         self.follows_effects = self.follows_effects or len(tx.effects) > 0

@@ -110,7 +110,7 @@ class OutputBuilder:
         if not (graph.errors_are_seen or checks):
             return undo_if_cheap(gm, graph.fake_mode) if graph.follows_effects else None
         try:
-            return undo_of(gm, graph.fake_mode, checks)
+            return undo_of(gm, graph.fake_mode, checks, graph.error_may_be_handled)
         except CannotUndo as error:
             if self.tx.options.fullgraph:
                 return None

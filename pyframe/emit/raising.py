@@ -7,10 +7,12 @@ of range or an integer division by zero. Errors that depend only on shapes and d
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 # With integers, these raise for a divisor of zero.
 _DIVISIONS = {"div", "div_", "floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_"}
@@ -68,6 +70,20 @@ def name_may_raise(name: str) -> bool:
     if name in _DIVISIONS or not isinstance(packet, torch._ops.OpOverloadPacket):
         return True
     return any(may_raise(getattr(packet, overload), ()) for overload in packet.overloads())
+
+
+def node_may_raise(node: fx.Node) -> bool:
+    """Whether a node may raise depending on tensor elements, as far as its target and an index say: a node that may is
+    never missed."""
+    return node.op in ("call_function", "call_method") and call_may_raise(node.target, node.args)
+
+
+def call_may_raise(target: Any, args: Sequence[Any]) -> bool:
+    """As `node_may_raise`, of a node that calls a function or method with these arguments."""
+    if target is operator.getitem:  # of a tensor or of the results of an operator
+        index = args[1]
+        return any(isinstance(each, fx.Node) for each in (index if isinstance(index, tuple | list) else (index,)))
+    return name_may_raise(target if isinstance(target, str) else getattr(target, "__name__", ""))
 
 
 # How functions of the module `operator` and methods of tensors are called among the operators.

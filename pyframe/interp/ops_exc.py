@@ -5,6 +5,8 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from torch.optim.optimizer import _use_grad_for_differentiable
+
 from ..bytecode.flow import reachable
 from ..bytecode.isa import EXIT_IS_A_PAIR
 from ..core.per_code import per_code
@@ -31,6 +33,11 @@ _SEEN = {
     "STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_GLOBAL", "STORE_DEREF",
     "DELETE_ATTR", "DELETE_SUBSCR", "DELETE_GLOBAL",
 }
+
+# The code of the function that torch wraps around steps of optimizers.
+OF_STEPS = next(
+    constant for constant in _use_grad_for_differentiable.__code__.co_consts if isinstance(constant, types.CodeType)
+)
 
 
 class ExitVar(EnteredVar):

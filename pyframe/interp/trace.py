@@ -390,6 +390,11 @@ class Trace:
         """Whether a handler or context manager of the program would see an exception raised here."""
         return any(map(ops_exc.error_is_observable, self.frames))
 
+    @property
+    def program_handles_errors(self) -> bool:
+        """As `error_is_observable`, but for the steps of optimizers, which only restore the grad mode."""
+        return any(ops_exc.error_is_observable(frame) for frame in self.frames if frame.code is not ops_exc.OF_STEPS)
+
     def graph_break(self, kind: str, detail: str) -> NoReturn:
         self._note_library_forward()
         raise self.breaks.exception_for(GraphBreak(kind, detail + self._inside(), self.user_stack()))

@@ -171,6 +171,7 @@ class TracedGraph(Protocol):
         """The mode of all fake tensors of the trace."""
         ...
 
+    error_may_be_handled: bool  # whether a node may raise, depending on elements, what the program handles
     ran_backward: bool  # whether the graph runs a backward pass that sets gradients of leaves
 
     @property

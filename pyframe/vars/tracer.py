@@ -132,6 +132,10 @@ class Tracer(Protocol):
     def error_is_observable(self) -> bool:
         """Whether a handler or context manager of the program would see an exception raised at this point."""
 
+    @property
+    def program_handles_errors(self) -> bool:
+        """As `error_is_observable`, but for the steps of optimizers, which only restore the grad mode."""
+
     def user_line(self) -> UserLine:
         """The line being traced in the innermost frame that does not belong to a library."""
 

@@ -39,8 +39,8 @@ def f(x):
     with torch.no_grad():
         return torch.cond(y.sum() > 0, lambda y: y[:2].sin(), torch.cos, (y,))
 """),
-    ("`backward()` that runs hooks of modules or leaves, reaches tensors that are not leaves of the graph, or has "
-     "`create_graph`", "unsupported-object", """
+    ("`backward()` that runs hooks of modules or leaves, reaches tensors that are not leaves of the graph, is "
+     "beside operators whose exceptions the program handles, or has `create_graph`", "unsupported-object", """
 x = torch.ones(3, requires_grad=True)
 x.register_hook(lambda gradient: gradient * 2)
 def f(x):
@@ -53,7 +53,8 @@ def f(x):
     handle = module.register_full_backward_hook(lambda *args: None)
     return module(x) + 1
 """),
-    ("A tensor hook that changes objects", "unsupported-object", """
+    ("A tensor hook that changes objects, or is registered or removed after a backward pass of the same graph",
+     "unsupported-object", """
 x, seen = torch.ones(3, requires_grad=True), []
 def f(x):
     y = x * 2

@@ -77,6 +77,8 @@ def _run(tx: Tracer, outputs: Var, gradients: Var, given: dict[str, Var]) -> Var
         return _refuse(tx, "with create_graph, or with gradients disabled,")
     if tx.graph.stack.is_nested or tx.overrides.in_mode:
         return _refuse(tx, "in a nested graph or under a mode")
+    if tx.graph.error_may_be_handled or tx.program_handles_errors:  # a frame that runs again adds gradients again
+        return _refuse(tx, "in a graph whose errors the program handles")
     tensors = _plain_tensors(outputs)
     chosen = None if _is_none(inputs) else _plain_tensors(inputs)
     if not tensors or not (_is_none(gradients) or _plain_tensors(gradients)) or chosen == []:

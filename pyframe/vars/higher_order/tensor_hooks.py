@@ -48,6 +48,8 @@ class TensorHookVar(Var):
         if name != "remove" or self.registers.graph is not tx.graph.graph:
             return super().call_method(tx, name, args, kwargs)
         if self in self.tensor.hooks:
+            if _differentiates(self.registers):
+                return self.unsupported(tx, "remove() after a backward pass")
             self.tensor.hooks.remove(self)
             before = self.registers.args[0]
             self.registers.replace_all_uses_with(before)
@@ -138,10 +140,16 @@ def _early(tx: Tracer, tensor: TensorVar, target: Callable[..., Any], more: Sequ
     node = tensor.node
     if used:
         known = _up_to(tx, producer)
-        if tensor.fake._version or any(arg not in known for arg in node.args[1:]):
+        if _differentiates(producer) or tensor.fake._version or any(arg not in known for arg in node.args[1:]):
             return tensor.unsupported(tx, f"{target.__name__}() after the tensor was used")
         producer.append(node)
     return node
+
+
+def _differentiates(first: Any) -> bool:
+    """Whether a node after `first` runs a backward pass, which calls the hooks that are registered by then."""
+    targets = (node.target for node in first.graph.nodes if node > first)
+    return any(target is torch.autograd.grad or getattr(target, "runs_backward", False) for target in targets)
 
 
 def _up_to(tx: Tracer, last: Any) -> set[Any]:

@@ -242,3 +242,99 @@ def test_a_second_pass_raises() -> None:
     for fn in (f, pyframe.compile(f, backend="eager")):
         with pytest.raises(RuntimeError, match="second time"):
             fn(torch.ones(3, requires_grad=True))
+
+
+def removed_after_a_pass(w: torch.Tensor) -> Any:
+    hook = w.register_hook(lambda gradient: gradient * 2)
+    (w * 3).sum().backward()
+    hook.remove()
+    return w.grad
+
+
+def removed_between_passes(w: torch.Tensor) -> Any:
+    y = w * 3
+    hook = y.register_hook(lambda gradient: gradient * 2)
+    (first,) = torch.autograd.grad(y.sum(), w, retain_graph=True)
+    hook.remove()
+    y.sum().backward()
+    return first, w.grad
+
+
+def registered_between_passes(w: torch.Tensor) -> Any:
+    y = w * 3
+    total = y.sum()
+    total.backward(retain_graph=True)
+    y.register_hook(lambda gradient: gradient * 2)
+    total.backward()
+    return w.grad
+
+
+def retained_between_passes(w: torch.Tensor) -> Any:
+    y = w * 3
+    total = y.sum()
+    total.backward(retain_graph=True)
+    y.retain_grad()
+    total.backward()
+    return y.grad
+
+
+BETWEEN = (removed_after_a_pass, removed_between_passes, registered_between_passes, retained_between_passes)
+
+
+@pytest.mark.parametrize("program", BETWEEN)
+def test_hooks_change_between_passes(program: Callable[..., Any]) -> None:
+    fn = pyframe.compile(program, backend="eager")
+    a, b = (torch.ones(3, requires_grad=True) for _ in range(2))
+    for _ in range(3):
+        assert equal(fn(a), program(b)) == ""
+
+
+def handled_after(w: torch.Tensor, i: torch.Tensor) -> Any:
+    (w * 3).sum().backward()
+    try:
+        return w[i]
+    except IndexError:
+        return "handled"
+
+
+def handled_before(w: torch.Tensor, i: torch.Tensor) -> Any:
+    try:
+        found: Any = w[i]
+    except IndexError:
+        found = "handled"
+    (w * 3).sum().backward()
+    return found
+
+
+def handled_with_a_hook(w: torch.Tensor, i: torch.Tensor) -> Any:
+    y = w * 3
+    y.register_hook(lambda gradient: gradient * 2)
+    try:
+        return y[i]
+    except IndexError:
+        return y
+
+
+@pytest.mark.parametrize("program", [handled_after, handled_before, handled_with_a_hook])
+def test_errors_that_the_program_handles(program: Callable[..., Any]) -> None:
+    fn = pyframe.compile(program, backend="eager")
+    a, b = (torch.ones(3, requires_grad=True) for _ in range(2))
+    for index in (1, 7, 2):
+        i = torch.tensor([index])
+        assert equal((fn(a, i), a.grad), (program(b, i), b.grad)) == ""
+
+
+def test_a_step_after_a_lookup_is_one_graph() -> None:
+    """The optimizer restores the grad mode if an operator raises; the program itself handles nothing."""
+    table = nn.Embedding(4, 3)
+    optimizer = torch.optim.Adam(table.parameters())
+
+    def step(i: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = table(i).sum()
+            loss.backward()
+            optimizer.step()
+        return loss
+
+    pyframe.compile(step, backend="eager", fullgraph=True)(torch.tensor([1, 2]))
