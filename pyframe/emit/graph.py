@@ -35,6 +35,7 @@ from ..vars.protocol.base import Var
 from ..vars.protocol.class_reads import lookup
 from ..vars.protocol.const import ConstVar
 from ..vars.protocol.graph_object import GraphObjectVar
+from ..vars.stdlib.warning_filters import issued_warnings
 from ..vars.torch_objects.process_settings import as_found
 from ..vars.torch_objects.tensor import TensorVar
 from ..vars.tracer import Tracer
@@ -264,11 +265,14 @@ class GraphBuilder:
         tensors = list(tensors_in((*args, *kwargs.values())))
         versions = [(each.fake, _version(each.fake)) for each in tensors]
         try:
-            result = self._run(target, run, fake_args, fake_kwargs)
+            with issued_warnings(bool(tx.warning_contexts)) as issued:
+                result = self._run(target, run, fake_args, fake_kwargs)
         except _FAILURES as error:
             if self._may_try_again(error):
                 return self._add(kind, target, run, args, kwargs)
             self._break_for(error, target, label)
+        if issued:  # the graph would issue them under the filters of the process
+            tx.graph_break("unsupported-object", f"{label}, which issues a warning, in a warnings.catch_warnings")
         self._check_result(label, result, (*args, *kwargs.values()), assumed)
         if values.by_example:
             forget_values(result)

@@ -82,7 +82,8 @@ def f(x):
     with torch.device("cpu"), Mode():
         return x + torch.ones(3)
 """),
-    ("`warnings.catch_warnings(record=True)`, filters that raise, and the end of a block with another break in it",
+    ("`warnings.catch_warnings(record=True)`, filters that raise, operators inside that warn, and the end of a block with "
+     "another break in it",
      "unsupported-object", """
 import warnings
 def f(x):

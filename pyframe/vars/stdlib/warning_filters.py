@@ -7,9 +7,10 @@ filters. A block that records warnings breaks the graph.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..codegen import Codegen
@@ -97,6 +98,17 @@ def warn_under(filters: Sequence[Filter], warn: Any) -> None:
     """Issue a warning under these filters."""
     with Filtered(filters):
         warn()
+
+
+@contextlib.contextmanager
+def issued_warnings(asked: bool) -> Iterator[list[warnings.WarningMessage]]:
+    """The warnings that are issued inside if `asked`, whatever the filters of the process; they are not printed."""
+    if not asked:
+        yield []
+        return
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        yield issued
 
 
 def _warns(effect: Any) -> bool:

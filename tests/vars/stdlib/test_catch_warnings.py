@@ -56,6 +56,22 @@ def raises_inside(x: torch.Tensor) -> Any:
     return x.sin()
 
 
+def operator_warns(x: torch.Tensor) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        y = torch.nn.functional.mse_loss(x[:1], x)
+    return y + 1
+
+
+def operator_warns_with_an_error(x: torch.Tensor) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return torch.nn.functional.mse_loss(x[:1], x)
+        except UserWarning:
+            return "handled"
+
+
 class Layer(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> Any:
         with warnings.catch_warnings():
@@ -182,9 +198,12 @@ def test_one_graph(program: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize(
     "program",
-    [breaks_inside, breaks_after_a_warning, breaks_in_a_call, becomes_an_error, records, left_open],
+    [
+        breaks_inside, breaks_after_a_warning, breaks_in_a_call, becomes_an_error, records, left_open, operator_warns,
+        operator_warns_with_an_error,
+    ],
     ids=lambda program: program.__name__,
-)
+)  # fmt: skip
 def test_breaks(program: Callable[..., Any]) -> None:
     want, got = seen(program), seen(pyframe.compile(program, backend="eager"))
     assert str(got[0]) == str(want[0])
