@@ -112,3 +112,22 @@ def test_a_value_that_only_some_iterations_have_is_a_constant():
     layers = [InTorch(1), plain, InTorch(1), plain]
     graphs, breaks = measured(layers)
     assert graphs == 2 and set(breaks) == {"explicit-break"}
+
+
+def breaks_at(x, at):
+    for number in range(4):
+        if number == at:
+            torch._dynamo.graph_break()
+        if number + at > 2:
+            x = x * (number + at)
+    return x
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_branch_compares_a_value_with_an_argument(backend):
+    """The guard of the branch computes the comparison after the trace is gone, and the argument is a constant of it."""
+    compiled = pyframe.compile(breaks_at, backend=backend)
+    x = torch.randn(3)
+    for at in (0, 2, 3):
+        torch.testing.assert_close(compiled(x, at), breaks_at(x, at))

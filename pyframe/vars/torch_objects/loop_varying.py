@@ -76,6 +76,8 @@ class RuntimeValueVar(Var):
     def derived(self, tx: Tracer, fn: Callable[..., Any], *args: Var) -> Var:
         """`fn(*args)`, computed at run time; the result must be an int, float, str or bool."""
         try:
+            # The constants now, and their guards: predicates compute the value when the trace is gone.
+            args = tuple(arg if isinstance(arg, RuntimeValueVar) else ConstVar(arg.constant()) for arg in args)
             example = fn(*(arg.example if isinstance(arg, RuntimeValueVar) else arg.constant() for arg in args))
         except (ArithmeticError, TypeError, ValueError, NotConstant):
             return self.unsupported(tx, getattr(fn, "__name__", "an operation"))
