@@ -32,6 +32,7 @@ MAX_SIZES = 32  # compilations for one combination of sizes each; after so many,
 MAX_TEMPLATES = 8
 MAX_READY = 256  # cached callables for concrete sizes
 SPECIAL = 2  # sizes and ints below this are constants of a compilation
+INT64 = 1 << 63  # the first integer that kernels cannot take
 
 
 class Sizes:
@@ -188,6 +189,8 @@ class DynamicShapeDispatcher:
         self, key: Any, args: Sequence[Any], tensors: list[torch.Tensor], fixed: list[Any]
     ) -> Callable[..., Any] | None:
         """Compile for new sizes and numbers, and cache the callable; None if the graph must run uncompiled."""
+        if any(type(x) is int and not -INT64 <= x < INT64 for x in fixed):  # most operators of ATen raise an error then
+            return None
         call = self._of_sizes(args, tensors, fixed)
         if call is None and self.whole is None:
             call = self._static(tensors, fixed)

@@ -65,8 +65,8 @@ _RAISE_UNLESS_ASSUMED = {
 }  # fmt: skip
 # What operators raise when they are run on fake tensors.
 _FAILURES = (
-    NotImplementedError, RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError, Warning,
-    UnsupportedFakeTensorException,
+    NotImplementedError, RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError,
+    ArithmeticError, Warning, UnsupportedFakeTensorException,
 )  # fmt: skip
 
 

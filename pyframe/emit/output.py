@@ -108,7 +108,10 @@ class OutputBuilder:
         if self.tx.draws:
             return None
         if not (graph.errors_are_seen or checks):
-            return undo_if_cheap(gm, graph.fake_mode) if graph.follows_effects else None
+            continued = continuation(self.root.code)
+            # The handler of its RESUME would see an exception of the graph.
+            handles = continued is not None and continued.handles_errors
+            return undo_if_cheap(gm, graph.fake_mode) if graph.follows_effects or handles else None
         try:
             return undo_of(gm, graph.fake_mode, checks, graph.error_may_be_handled)
         except CannotUndo as error:

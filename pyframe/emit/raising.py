@@ -74,7 +74,9 @@ def name_may_raise(name: str) -> bool:
 
 def node_may_raise(node: fx.Node) -> bool:
     """Whether a node may raise depending on tensor elements, as far as its target and an index say: a node that may is
-    never missed."""
+    never missed. An integer that varies may be too large for operators."""
+    if node.op == "placeholder":
+        return isinstance(node.meta.get("val"), torch.SymInt)
     return node.op in ("call_function", "call_method") and call_may_raise(node.target, node.args)
 
 
