@@ -8,7 +8,6 @@ filters. A block that records warnings breaks the graph.
 from __future__ import annotations
 
 import contextlib
-import functools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -161,7 +160,6 @@ def _is(value: Var, name: str) -> bool:
 
 
 def _adding(function: Any) -> Handler:
-    @functools.wraps(function)
     def model(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         added = _added_by(tx, function, args, kwargs) if tx.warning_contexts else None
         if added is None:
