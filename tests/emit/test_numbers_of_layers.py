@@ -131,3 +131,21 @@ def test_a_branch_compares_a_value_with_an_argument(backend):
     x = torch.randn(3)
     for at in (0, 2, 3):
         torch.testing.assert_close(compiled(x, at), breaks_at(x, at))
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("convert, values", [(int, [1.5, -0.0, float("inf"), 2.5]), (float, [1, 2, 1 << 1100, 3])])
+def test_a_conversion_that_fails_reaches_its_handler(convert, values, backend):
+    def program(x):
+        found = []
+        for value in values:
+            torch._dynamo.graph_break()
+            found.append(value // 0.5 if convert is int else value + 1)
+            try:
+                found.append(convert(value))
+            except OverflowError:
+                found.append("handled")
+        return x + 1, found
+
+    x = torch.randn(3)
+    assert repr(pyframe.compile(program, backend=backend)(x)) == repr(program(x))

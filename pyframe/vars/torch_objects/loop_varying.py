@@ -8,6 +8,7 @@ each iteration reads it from another object, such as the number of a layer: it i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 _WITH_TENSORS = {"+", "-", "*", "/", "//", "%"}
 _INT64 = 1 << 63
+_DOUBLES = 1 << 1023  # smaller integers are no larger than the largest float
 _CHANGES: dict[type, dict[str, Callable[..., Any]]] = {
     list: {"append": list.append, "extend": list.extend, "clear": list.clear},
     dict: {"__setitem__": dict.__setitem__, "clear": dict.clear},
@@ -131,8 +133,9 @@ class RuntimeValueVar(Var):
         plain = _METHODS.get(name)
         if plain is None or kwargs or (name == "__repr__" and type(self.example) is str):
             return self.unsupported(tx, f"method {name!r}")
-        if name in ("__int__", "__float__") and type(self.example) is str:
-            return self.unsupported(tx, f"method {name!r}")
+        if name in ("__int__", "__float__"):
+            if type(self.example) is str or not self.derived(tx, _converts, self).truth(tx):
+                return self.unsupported(tx, f"method {name!r}")
         return self.derived(tx, plain, self, *args)
 
     def repr_(self, tx: Tracer) -> Var | None:
@@ -208,6 +211,11 @@ class _Truth(_Scalar):
 
     def __call__(self, *values: Any) -> bool:
         return bool(self.var.value(dict(zip(self.leaves, values, strict=True)))) == self.outcome
+
+
+def _converts(number: Any) -> bool:
+    """Whether int() and float() accept the number."""
+    return math.isfinite(number) if type(number) is float else -_DOUBLES < number < _DOUBLES
 
 
 def as_scalar(value: Any) -> torch.Tensor:
