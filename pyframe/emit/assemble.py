@@ -229,11 +229,18 @@ class Assembler:
         if NULL_BEFORE_CALLABLE:
             self.emit("SWAP", 2)
 
-    def call_graph(self, *more: str) -> None:
+    def call_graph(self, *more: str, guarded: bool = True) -> None:
         """Run the entry's graph and push its outputs; may be used once. Adds a last parameter to the new code, which
-        receives the graph bound to its inputs. `more`: locals that are passed as further inputs."""
+        receives the graph bound to its inputs. `more`: locals that are passed as further inputs. `guarded`: a region of
+        `raise_errors_in` contains the call, too."""
         self._graph = self.fresh_temp()
+        outside = not guarded and self._guarded is not None
+        if outside:
+            self.raise_errors_here()
         self.call([Instr("LOAD_FAST", self._graph)], [Instr("LOAD_FAST", name) for name in more], len(more))
+        if outside:
+            self._guarded = Label("guarded")
+            self.label(self._guarded)
         self.delete_fast(self._graph)
 
     def run_instead_of_none(self, code: types.CodeType) -> None:

@@ -94,6 +94,7 @@ class GraphBuilder:
         # See `emit.eager_retry`: whether the program handles an operator's exception, or changed objects before it.
         self.errors_are_seen = self.follows_effects = False
         self.error_may_be_handled = self.ran_backward = False
+        self.is_in_block = False  # whether an operator is in a block with a handler, of any kind
         self._chosen: set[int] = set()  # the memory of results that are one of several tensors, see `note_choice`
         self._candidates: set[int] = set()  # the memory of these tensors
         self.required: Var | None = None  # a 0-d bool tensor, False if the results of the graph are not valid
@@ -287,6 +288,7 @@ class GraphBuilder:
         node = self.stack.annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
         self.errors_are_seen = self.errors_are_seen or tx.error_is_observable
         self.follows_effects = self.follows_effects or len(tx.effects) > 0
+        self.is_in_block = self.is_in_block or tx.is_in_block
         if all(version is not None for _, version in versions):
             node.meta[COUNTED_WRITES] = any(fake._version != version for fake, version in versions)
         if changes(node):

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import fx
 
+from inductor.modes import ModeModule
+
 from .. import _C
 from ..core.expr import sources
 from ..core.guard import GuardSet
@@ -82,19 +84,22 @@ class OutputBuilder:
             compiled = none_on_error(compiled, tx.func.__qualname__, undo)
         asm = self.assembler()
         cg = dry.real(asm)
-        continued = continuation(self.root.code)
-        if continued is not None and continued.handles_errors:
+        handles, guarded = self.resume_handles_errors(), True
+        if handles:
             asm.raise_errors_in(self.root.code, _C.raise_in)
         self.draw(cg)
         cg.read_before_graph()
         cg.rewritten = tx.rewritten
         if compiled is not None:
-            asm.call_graph(*(self.place(cg, source) for source in inputs if is_drawn(source)))
+            guarded = undo is not None or self.errors_are_raised_in_blocks(gm)
+            asm.call_graph(*(self.place(cg, source) for source in inputs if is_drawn(source)), guarded=guarded)
             if undo is not None:
                 asm.run_instead_of_none(as_it_is(self.root.code))
             cg.outputs = asm.store_fast()
         self.body(cg)
-        output = (None if undo is not None else self.template(wanted)) or "code"
+        # Errors of a DirectCall would be raised at the RESUME.
+        direct = undo is None and not (handles and not guarded)
+        output = (self.template(wanted) if direct else None) or "code"
         breaks = [self.end.brk] if self.end.brk is not None else []
         gms = [gm] if compiled is not None else []
         known = [source for source in inputs if not is_drawn(source)]
@@ -108,16 +113,26 @@ class OutputBuilder:
         if self.tx.draws:
             return None
         if not (graph.errors_are_seen or checks):
-            continued = continuation(self.root.code)
-            # The handler of its RESUME would see an exception of the graph.
-            handles = continued is not None and continued.handles_errors
-            return undo_if_cheap(gm, graph.fake_mode) if graph.follows_effects or handles else None
+            cheap = graph.follows_effects or self.resume_handles_errors()
+            return undo_if_cheap(gm, graph.fake_mode) if cheap else None
         try:
             return undo_of(gm, graph.fake_mode, checks, graph.error_may_be_handled)
         except CannotUndo as error:
             if self.tx.options.fullgraph:
                 return None
             raise SkipFrame(str(error)) from error
+
+    def resume_handles_errors(self) -> bool:
+        """Whether the RESUME of a resume function has a handler, which may see an exception of the graph."""
+        continued = continuation(self.root.code)
+        return continued is not None and continued.handles_errors
+
+    def errors_are_raised_in_blocks(self, gm: fx.GraphModule | None) -> bool:
+        """Whether an exception of the graph must leave blocks of the frame: an operator is in one, or the graph leaves
+        one that set a mode."""
+        if gm is None or self.tx.graph.errors_are_seen or self.tx.graph.is_in_block:
+            return True
+        return isinstance(gm, ModeModule)
 
     def draw(self, cg: ValueEmitter) -> None:
         """Draw the random numbers that the traced code draws and check the predicted branches on them. The frame does

@@ -395,6 +395,11 @@ class Trace:
         """As `error_is_observable`, but for the steps of optimizers, which only restore the grad mode."""
         return any(ops_exc.error_is_observable(frame) for frame in self.frames if frame.code is not ops_exc.OF_STEPS)
 
+    @property
+    def is_in_block(self) -> bool:
+        root = self.frames[0]
+        return root.flow.region[root.at] is not None
+
     def graph_break(self, kind: str, detail: str) -> NoReturn:
         self._note_library_forward()
         raise self.breaks.exception_for(GraphBreak(kind, detail + self._inside(), self.user_stack()))

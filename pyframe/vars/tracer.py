@@ -136,6 +136,10 @@ class Tracer(Protocol):
     def program_handles_errors(self) -> bool:
         """As `error_is_observable`, but for the steps of optimizers, which only restore the grad mode."""
 
+    @property
+    def is_in_block(self) -> bool:
+        """Whether the instruction of the outermost frame is in a block with a handler: `try`, `with`, and others."""
+
     def user_line(self) -> UserLine:
         """The line being traced in the innermost frame that does not belong to a library."""
 

@@ -33,17 +33,38 @@ def in_with(x, i):
     return x.index_select(0, i)
 
 
+def writes_much(x, i):
+    try:
+        torch._dynamo.graph_break()
+    finally:
+        LARGE.add_(1)
+    return x.index_select(0, i)
+
+
+def writes_much_in_a_mode(x, i):
+    with torch.no_grad():
+        torch._dynamo.graph_break()
+        LARGE.add_(1)
+        y = x.index_select(0, i)
+    LARGE.add_(1)
+    return y.index_select(0, i)
+
+
+LARGE = torch.zeros(100, 100)  # too large to be copied in each call
+
+
 def outcome(fn, x, i):
     torch.manual_seed(0)
+    LARGE.zero_()
     try:
         result = fn(x, i)
     except (IndexError, OverflowError) as error:
         result = type(error)
-    return repr((result, x, torch.rand(1), torch.is_grad_enabled()))
+    return repr((result, x, LARGE[0, 0], torch.rand(1), torch.is_grad_enabled()))
 
 
 @BACKENDS
-@pytest.mark.parametrize("program", [in_try, in_finally, in_with])
+@pytest.mark.parametrize("program", [in_try, in_finally, in_with, writes_much, writes_much_in_a_mode])
 def test_no_handler_that_was_left_sees_the_error(program, backend):
     compiled = pyframe.compile(program, backend=backend)
     for index in (1, 0, 7, 2):
