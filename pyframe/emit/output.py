@@ -62,6 +62,9 @@ class OutputBuilder:
     def build(self) -> TraceResult:
         """Emit the code twice: a dry run finds what the graph has to return, the second run writes the code."""
         tx = self.tx
+        if any(hook.is_outdated(tx) for hook in tx.graph.traced_hooks):
+            tx.graph.history.traces_hooks = False
+            raise Restart()
         dry = ValueEmitter(self.assembler(), self.cells, tx.func)
         dry.rewritten = tx.rewritten
         try:

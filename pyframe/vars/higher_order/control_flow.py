@@ -122,10 +122,10 @@ def _storage(fake: torch.Tensor) -> Any:
 State = dict[int, tuple[bool, list[int]]]
 
 
-def state_of(tx: Tracer, roots: Sequence[Var]) -> State:
+def state_of(tx: Tracer, roots: Sequence[Var], kept: list[Any] | None = None) -> State:
     """A snapshot of everything reachable from `roots` that the program created: for each object, by id, what it holds,
     and whether that is all it holds (False: not yet read). Changes of objects that existed before the frame are logged
-    as side effects instead."""
+    as side effects instead. `kept` gets the objects: others may have the ids of freed ones."""
     found: State = {}
     stack = list(roots)
     while stack:
@@ -133,6 +133,8 @@ def state_of(tx: Tracer, roots: Sequence[Var]) -> State:
         if id(var) in found:
             continue
         held = list(_held(tx, var))
+        if kept is not None:
+            kept += (var, *held)
         found[id(var)] = not _is_unread(var), [id(each) for each in held]
         stack.extend(each for each in held if isinstance(each, Var))
     return found

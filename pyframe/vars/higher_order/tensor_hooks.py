@@ -23,6 +23,21 @@ from ..tracer import Tracer
 from .control_flow import state_of, unchanged
 
 
+class TracedHook:
+    """A hook that was traced when it was registered. The backward pass calls it later: then it reads what cells,
+    containers and attributes hold by that time."""
+
+    def __init__(self, tx: Tracer, hook: Var) -> None:
+        self.hook, self.effects = hook, len(tx.effects)
+        self.kept: list[Any] = []
+        self.state = state_of(tx, [hook], self.kept)
+
+    def is_outdated(self, tx: Tracer) -> bool:
+        """Whether the program has changed since what the hook may have read."""
+        changed = (id(effect.target) for effect in list(tx.effects)[self.effects :])
+        return any(each in self.state for each in changed) or not unchanged(self.state, state_of(tx, [self.hook]))
+
+
 class TensorHookVar(Var):
     """The handle of a tensor hook, which the node `registers` registers."""
 
@@ -96,6 +111,8 @@ def retain_grad(tensor: torch.Tensor) -> torch.Tensor:
 def _register_hook(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     tensor, args = tensor_and_args(args)
     hook = args[0] if args else kwargs["hook"]
+    if not tx.graph.history.traces_hooks:
+        return tensor.unsupported(tx, "register_hook() of a function that reads what changes later")
     if not tensor.fake.requires_grad or tx.graph.in_mode:
         return tensor.unsupported(tx, "register_hook() in a nested graph, under a mode, or without a gradient,")
     nested = tx.graph.stack.enter()
@@ -115,6 +132,7 @@ def _register_hook(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if not outputs and not (result.is_constant() and result.constant() is None):
         return tensor.unsupported(tx, f"a hook that returns {result.describe()}")
     gm, lifted = tx.graph.end_nested(nested, outputs or [gradient])
+    tx.graph.traced_hooks.append(TracedHook(tx, hook))
     node = _early(tx, tensor, _hooking(gm), lifted)
     handle = TensorHookVar(tensor, node)
     tensor.hooks.append(handle)

@@ -338,3 +338,28 @@ def test_a_step_after_a_lookup_is_one_graph() -> None:
         return loss
 
     pyframe.compile(step, backend="eager", fullgraph=True)(torch.tensor([1, 2]))
+
+
+def cell_changes(w: torch.Tensor, factors: dict[str, float]) -> Any:
+    factor = 2.0
+    y = w * 3
+    y.register_hook(lambda gradient: gradient * factor)
+    factor = 5.0
+    y.sum().backward()
+    return w.grad
+
+
+def dict_changes(w: torch.Tensor, factors: dict[str, float]) -> Any:
+    y = w * 3
+    y.register_hook(lambda gradient: gradient * factors["of hooks"])
+    factors["of hooks"] += 1
+    y.sum().backward()
+    return w.grad
+
+
+@pytest.mark.parametrize("program", [cell_changes, dict_changes])
+def test_a_hook_reads_when_the_pass_calls_it(program: Callable[..., Any]) -> None:
+    fn = pyframe.compile(program, backend="eager")
+    for _ in range(2):
+        a, b = (torch.ones(3, requires_grad=True) for _ in range(2))
+        assert equal(fn(a, {"of hooks": 2.0}), program(b, {"of hooks": 2.0})) == ""
