@@ -126,8 +126,10 @@ def wrap(
         try:
             outputs = apply(*inputs, *attributes)
         except Refused:
-            return eager(*inputs)
-        return finish((), outputs)
+            pass  # an error of `eager` must not have it as its context
+        else:
+            return finish((), outputs)
+        return eager(*inputs)
 
     def call(*inputs: torch.Tensor) -> Any:
         if transformed():
@@ -138,8 +140,10 @@ def wrap(
         try:
             outputs = apply(*primals)
         except Refused:
-            return eager(*inputs)
-        return finish(primals, outputs)
+            pass
+        else:
+            return finish(primals, outputs)
+        return eager(*inputs)
 
     return call if any(isinstance(x, Input | View) for x in spec.results) else straight
 
@@ -179,8 +183,10 @@ def _calls_nested(
         try:
             outputs = apply(*primals)
         except Refused:
-            return eager(*inputs)
-        return pytree.tree_unflatten(relate(nested(primals, outputs), primals), spec.structure)
+            pass
+        else:
+            return pytree.tree_unflatten(relate(nested(primals, outputs), primals), spec.structure)
+        return eager(*inputs)
 
     return call
 

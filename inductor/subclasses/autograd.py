@@ -45,8 +45,10 @@ def wrap_inner(
         try:
             outputs = apply(*args)
         except Refused:
-            return eager(*args)
-        return finish(args, outputs)
+            pass  # an error of `eager` must not have it as its context
+        else:
+            return finish(args, outputs)
+        return eager(*args)
 
     return call
 

@@ -245,3 +245,16 @@ def test_backward_passes_that_do_not_retain_the_graph(fn):
                 yield [f"{n:.4f}" for n in x.grad.tolist()]
 
     assert list(outcomes(pyframe.compile(fn))) == list(outcomes(fn))
+
+
+def test_an_index_out_of_range_has_no_context():
+    """The graph runs again with ATen after the kernel that found the index, outside of the handler for that."""
+
+    def lookup(x, index):
+        return x.exp().index_select(0, index)
+
+    x = leaf(3, 2)
+    call = compiled(lookup, x, torch.tensor([0, 2]))
+    with pytest.raises((IndexError, RuntimeError)) as error:
+        call(x, torch.tensor([0, 3]))
+    assert error.value.__context__ is None
