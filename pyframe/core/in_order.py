@@ -23,3 +23,10 @@ def may_wait(fn: F) -> F:
     such functions have to keep their order with it, so that a backend may call it at the end of the graph."""
     fn.may_wait = True  # type: ignore[attr-defined]
     return fn
+
+
+def for_autograd(fn: F) -> F:
+    """Mark `fn`, which `in_order` has marked, as a function that changes gradients or what a backward pass will do, so
+    that a frame that called it cannot run again."""
+    fn.for_autograd = True  # type: ignore[attr-defined]
+    return fn

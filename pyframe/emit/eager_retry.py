@@ -122,8 +122,9 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any, checked: bool, handled: bool = F
     copies would not pay off; with `checked` also if they would be large, or if the operators must not run with data
     that a check rejects. Raises CannotUndo if the frame must not be compiled.
     """
-    if not all(map(_is_plain, gm.graph.nodes)):
-        if handled:
+    unusual = [node for node in gm.graph.nodes if not _is_plain(node)]
+    if unusual:
+        if handled and any(getattr(node.target, "for_autograd", False) for node in unusual):
             raise CannotUndo("what the graph does in program order cannot be undone if an operator raises")
         return None
     if not checked and all(map(_only_computes, gm.graph.nodes)):

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...core.in_order import in_order
+from ...core.in_order import for_autograd, in_order
 from ...core.source import AttrSource
 from ..containers.sequence import SequenceVar, TupleVar
 from ..protocol.base import Var
@@ -29,6 +29,7 @@ _OF_TENSORS = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_
 _OF_LEAF = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
+@for_autograd
 @in_order
 def backward(outputs: Any, gradients: Any, retain: Any, inputs: Any, leaves: Any, held: Any) -> tuple[Any, ...]:
     """Run a backward pass; returns the gradients of `leaves`. `held`: those that they have before, to which the pass

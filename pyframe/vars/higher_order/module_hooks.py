@@ -15,7 +15,7 @@ import torch
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.hooks import BackwardHook
 
-from ...core.in_order import in_order
+from ...core.in_order import for_autograd, in_order
 from ..containers.sequence import ListVar, TupleVar
 from ..protocol.base import Var
 from ..protocol.const import MethodVar
@@ -26,6 +26,7 @@ from ..torch_objects.tensor_subclass import TensorSubclassVar
 from ..tracer import Tracer
 
 
+@for_autograd
 @in_order
 def make_backward_hook(hooks: int, inputs: int, module: Any, *given: Any) -> BackwardHook:
     """The object that eager creates for a call of `module` with `inputs` arguments. The first `hooks` of `given` are
@@ -35,12 +36,14 @@ def make_backward_hook(hooks: int, inputs: int, module: Any, *given: Any) -> Bac
     return made
 
 
+@for_autograd
 @in_order
 def setup_input_hook(hook: BackwardHook, layout: tuple[bool, ...], *tensors: torch.Tensor) -> tuple[Any, ...]:
     """The tensors among the arguments after the hook has seen them. `layout`: which arguments are tensors."""
     return _tensors(hook.setup_input_hook(_with_none(layout, tensors)))
 
 
+@for_autograd
 @in_order
 def setup_output_hook(hook: BackwardHook, layout: tuple[bool, ...], *tensors: torch.Tensor) -> tuple[Any, ...]:
     """The tensors among the results after the hook has seen them."""

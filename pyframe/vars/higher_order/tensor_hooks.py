@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from ...core.in_order import in_order
+from ...core.in_order import for_autograd, in_order
 from ..codegen import Codegen
 from ..protocol.base import Raised, Var
 from ..protocol.const import ConstVar, MethodVar
@@ -92,6 +92,7 @@ def _handle(tensor: torch.Tensor, place: int) -> RemovableHandle:
 def _hooking(gm: Any) -> Callable[..., torch.Tensor]:
     """The function that the node calls; `gm(gradient, *values)` computes the new gradient."""
 
+    @for_autograd
     @in_order
     def register_hook(tensor: torch.Tensor, *values: Any) -> torch.Tensor:
         tensor.register_hook(lambda gradient: gm(gradient, *values)[0])
@@ -101,6 +102,7 @@ def _hooking(gm: Any) -> Callable[..., torch.Tensor]:
     return register_hook
 
 
+@for_autograd
 @in_order
 def retain_grad(tensor: torch.Tensor) -> torch.Tensor:
     tensor.retain_grad()
