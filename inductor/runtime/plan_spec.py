@@ -18,7 +18,7 @@ import torch
 from .arena import Range
 
 ARENA_ALIGNMENT = 64
-COUNTERS = 512  # words of a Counters step
+COUNTERS = 512  # 32-bit integers in the memory of a Counters step
 
 
 ANY_DEVICE = "any"
@@ -178,7 +178,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Counters:
-    """`buf` is COUNTERS words of 32 bits that are 0. Kernels that change them leave them 0.
+    """`buf` holds COUNTERS 32-bit integers that are 0. Kernels that change them leave them 0.
 
     Calls of the plan on one stream share them, since its kernels run one after the other. Each stream has its own, and
     so has each CUDA graph, of which two may run at the same time whatever stream they were captured on.

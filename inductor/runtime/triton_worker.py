@@ -30,42 +30,32 @@ TWO_ADDS = (
 
 # The functions of libdevice that most kernels need, written like those. Reading the whole library takes longer than the
 # rest of LLVM's work on most kernels.
-USUAL_FUNCTIONS = r"""
+_DECLARATIONS = r"""
 @flag = private unnamed_addr constant [11 x i8] c"__CUDA_FTZ\00", align 1
 declare i32 @__nvvm_reflect(ptr)
 declare float @llvm.nvvm.ex2.approx.ftz.f(float)
 declare float @llvm.nvvm.ex2.approx.f(float)
 declare float @llvm.nvvm.rsqrt.approx.ftz.f(float)
 declare float @llvm.nvvm.rsqrt.approx.f(float)
-define float @__nv_exp2f(float %x) alwaysinline nounwind {
-  %zero = call i32 @__nvvm_reflect(ptr @flag)
-  %is = icmp ne i32 %zero, 0
-  br i1 %is, label %flushed, label %kept
-flushed:
-  %y = call float @llvm.nvvm.ex2.approx.ftz.f(float %x)
-  br label %end
-kept:
-  %z = call float @llvm.nvvm.ex2.approx.f(float %x)
-  br label %end
-end:
-  %r = phi float [ %y, %flushed ], [ %z, %kept ]
-  ret float %r
-}
-define float @__nv_rsqrtf(float %x) alwaysinline nounwind {
-  %zero = call i32 @__nvvm_reflect(ptr @flag)
-  %is = icmp ne i32 %zero, 0
-  br i1 %is, label %flushed, label %kept
-flushed:
-  %y = call float @llvm.nvvm.rsqrt.approx.ftz.f(float %x)
-  br label %end
-kept:
-  %z = call float @llvm.nvvm.rsqrt.approx.f(float %x)
-  br label %end
-end:
-  %r = phi float [ %y, %flushed ], [ %z, %kept ]
-  ret float %r
-}
 """
+_DEFINITION = """\
+define float @__nv_{name}(float %x) alwaysinline nounwind {{
+  %zero = call i32 @__nvvm_reflect(ptr @flag)
+  %is = icmp ne i32 %zero, 0
+  br i1 %is, label %flushed, label %kept
+flushed:
+  %y = call float @llvm.nvvm.{instruction}.approx.ftz.f(float %x)
+  br label %end
+kept:
+  %z = call float @llvm.nvvm.{instruction}.approx.f(float %x)
+  br label %end
+end:
+  %r = phi float [ %y, %flushed ], [ %z, %kept ]
+  ret float %r
+}}
+"""
+_USUAL = (("exp2f", "ex2"), ("rsqrtf", "rsqrt"))
+USUAL_FUNCTIONS = _DECLARATIONS + "".join(_DEFINITION.format(name=f, instruction=i) for f, i in _USUAL)
 LIBRARY_FUNCTION = re.compile(r"^(define|declare) .*@(__nv_\w+)\(", re.MULTILINE)
 
 EARLY_LAUNCH = 90  # ten times the first compute capability with programmatic dependent launches
