@@ -17,7 +17,7 @@ from ...core.source import AttrSource, ConstSource, FuncPartSource, Source
 from ..codegen import Codegen
 from ..numbers.dynamic import guard_metadata
 from ..objects.instantiation import CONSTRUCTORS
-from ..objects.lookup import guarded_lookup
+from ..objects.lookup import guarded_lookup, lookup
 from ..objects.originals import guard_parts, in_torch
 from ..protocol.base import Var
 from ..protocol.class_reads import MISSING, note_class
@@ -112,7 +112,7 @@ def makes_instances(cls: type) -> bool:
     """Whether constructing `cls` becomes a single graph node."""
     if not issubclass(cls, torch.Tensor):
         return False
-    constructs = isinstance(cls.__dict__.get("__new__", None), staticmethod)
+    constructs = isinstance(lookup(cls, "__new__"), staticmethod)  # its own, or that of a class of the program
     return constructs and is_wrapper_class(cls) and is_traced(cls) and not any(map(_writes_globals, methods_of(cls)))
 
 
