@@ -6,10 +6,20 @@ first.  The call may raise, run the program's own code, or depend on state that 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Passes(threading.local):
+    """How many backward passes the graphs that ran in this thread have begun."""
+
+    begun = 0
+
+
+PASSES = _Passes()
 
 
 def in_order(fn: F) -> F:

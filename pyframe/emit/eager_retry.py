@@ -13,7 +13,7 @@ import functools
 import math
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from inductor.log.stages import show
 from inductor.overlap import memory_of
 
 from .. import _C
+from ..core.in_order import PASSES
 from ..core.per_code import per_code
 from ..core.symbolic import hint
 from ..errors import InternalError
@@ -48,11 +49,13 @@ MAX_COPIED_FOR_EFFECTS = 1 << 14  # or only because an operator may raise after 
 class Undo:
     """What a graph changes besides computing its results: the positions of inputs that it writes, which are copied
     before each call, and whether it draws from the CPU generator. `checked`: the last result of the graph says whether
-    the others are valid."""
+    the others are valid. `until_backward`: this holds until the graph begins a backward pass, which changes gradients,
+    so that the frame cannot run again after an exception of the pass or of what follows."""
 
     written: tuple[int, ...] = ()
     draws: bool = False
     checked: bool = False
+    until_backward: bool = False
 
 
 class _Permanent(Exception):
@@ -164,6 +167,8 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any, checked: bool, handled: bool = F
 def undo_if_cheap(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
     """What must be restored before the frame of a graph runs eagerly, if one of its operators may raise and calls would
     copy little for that; None otherwise."""
+    forward = _before_backward(gm)
+    gm = forward or gm
     if not any(map(node_may_raise, gm.graph.nodes)):
         return None
     try:
@@ -173,7 +178,25 @@ def undo_if_cheap(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
     inputs = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
     if undo is None or sum(_bytes(inputs[i]) for i in undo.written) > MAX_COPIED_FOR_EFFECTS:
         return None
-    return undo
+    return undo if forward is None else replace(undo, until_backward=True)
+
+
+def _before_backward(gm: fx.GraphModule) -> fx.GraphModule | None:
+    """The part of a graph before its first backward pass. None if there is no pass, or if something before it cannot be
+    undone either, or switches a mode that the pass may need."""
+    last = next((node for node in gm.graph.nodes if not _is_plain(node)), None)
+    if last is None or not getattr(last.target, "runs_backward", False):
+        return None
+    part = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in gm.graph.nodes:
+        if node is last:
+            break
+        if getattr(node.target, "switches_mode", False):
+            return None
+        copies[node] = part.node_copy(node, copies.__getitem__)
+    part.output(())
+    return fx.GraphModule(gm, part)
 
 
 def _bytes(value: torch.Tensor) -> int:
@@ -271,7 +294,7 @@ def none_on_error(compiled: Callable[..., Any], name: str, undo: Undo) -> Callab
     changes = bool(undo.written or undo.draws)
 
     def run(*args: Any) -> Any:
-        before = _Before(args, undo) if changes else None
+        before, begun = _Before(args, undo) if changes else None, PASSES.begun
         try:
             results = compiled(*args)
             if not undo.checked or bool(results[-1]):
@@ -280,6 +303,8 @@ def none_on_error(compiled: Callable[..., Any], name: str, undo: Undo) -> Callab
         except CompileError:
             raise
         except Exception as error:  # the eager run raises it again, where the program handles it
+            if undo.until_backward and PASSES.begun != begun:
+                raise
             if before is not None and not before.restore():
                 raise
             why = f"{type(error).__name__}: {error}"

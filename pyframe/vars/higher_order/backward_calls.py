@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...core.in_order import for_autograd, in_order
+from ...core.in_order import PASSES, for_autograd, in_order
 from ...core.source import AttrSource
 from ..containers.sequence import SequenceVar, TupleVar
 from ..protocol.base import Var
@@ -34,6 +34,7 @@ _OF_LEAF = ("_backward_hooks", "_post_accumulate_grad_hooks")
 def backward(outputs: Any, gradients: Any, retain: Any, inputs: Any, leaves: Any, held: Any) -> tuple[Any, ...]:
     """Run a backward pass; returns the gradients of `leaves`. `held`: those that they have before, to which the pass
     adds."""
+    PASSES.begun += 1
     torch.autograd.backward(outputs, gradients, retain_graph=retain, inputs=inputs)
     return tuple(leaf.grad for leaf in leaves)
 
