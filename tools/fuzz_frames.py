@@ -14,6 +14,7 @@ import collections
 import contextlib
 import faulthandler
 import functools
+import gc
 import io
 import json
 import linecache
@@ -58,6 +59,7 @@ from pyframe.metrics import counters  # noqa: E402
 LIMIT_EAGER, LIMIT_CAPTURED = 1.0, 120.0  # seconds of CPU time that a program may take
 LIMIT_MEMORY = 8 << 30
 BATCH = 50  # programs in one process
+ADDRESS = re.compile("0x[0-9a-f]{6,}")  # in a text: the default repr of an object
 NO_PROGRAM = "no program"
 
 
@@ -183,11 +185,15 @@ def described(value: Any, depth: int = 0) -> Any:
         return (type(value).__qualname__, described(vars(value), depth + 1))
     if callable(value):
         return getattr(value, "__qualname__", "callable")
+    if isinstance(value, str):
+        return ("str", ADDRESS.sub("0x...", value))
     return (type(value).__name__, value if type(value).__eq__ is not object.__eq__ else None)
 
 
 def _line(error: BaseException) -> list[int | None]:
     """The line of the program at which an exception was raised. (Outer frames show a line for each continuation.)"""
+    if isinstance(error, UnboundLocalError) and sys.version_info < (3, 12):
+        return []  # code that has run often reports the line of the instruction before the one that reads the variable
     frames = traceback.walk_tb(error.__traceback__)
     return [line for frame, line in frames if frame.f_code.co_filename == "<fuzzed>"][-1:]
 
@@ -196,6 +202,19 @@ def _numbers(value: torch.Tensor) -> list[float]:
     return value.detach().double().reshape(-1).tolist()
 
 
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Cyclic garbage is not collected within: when that happens depends on what else has been allocated, and it runs
+    finalizers of the program. A generator that yields while it is closed is such garbage."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+@no_garbage_collection()
 def behaviour(text: str, captured: bool) -> list[Any]:
     """The outcomes of several calls of the program."""
     names = load(text)
@@ -253,6 +272,7 @@ def difference(text: str) -> str | None:
                 expected = behaviour(text, captured=False)
         except (SyntaxError, OutOfTime, MemoryError):
             return NO_PROGRAM
+        pyframe.reset()  # a second run, to shrink the program, captures as the first one did
         try:
             with limited(LIMIT_CAPTURED):
                 got = behaviour(text, captured=True)
@@ -354,6 +374,8 @@ def main() -> int:
     parser.add_argument("--save", action="store_true", help="keep benchmarks/results/fuzz_frames.{json,txt} up to date")
     parser.add_argument("--progress", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.keep:
+        Path(given.keep).mkdir(parents=True, exist_ok=True)
     if given.show is not None:
         text = render(Writer(given.show).program())
         print(text)

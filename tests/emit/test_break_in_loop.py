@@ -521,3 +521,56 @@ def test_a_break_in_a_comprehension_whose_variable_is_unbound_around_it():
     compiled = pyframe.compile(program, backend="eager")
     for _ in range(2):
         torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_attributes_that_a_number_of_the_loop_lacks():
+    """The missing attribute is an error where it is read: the handler around it, in an inlined call, has to run."""
+
+    def appended(items, x):
+        try:
+            items.append(x.sum())
+        except AttributeError as error:
+            return str(error)
+        return len(items)
+
+    def program(x):
+        return [appended(items, x) for items in ([], 3, "ab", 2.5, [1])], [appended(items, x) for items in (4, {})]
+
+    def in_loop(x):
+        found = []
+        for items in ([], 3, 4, "ab", 2.5, [1], 5):
+            pyframe.graph_break()
+            found.append(appended(items, x))
+        return found
+
+    for run in (program, in_loop):
+        assert pyframe.compile(run, backend="eager")(X) == run(X)
+
+
+def test_the_traceback_of_an_attribute_that_a_number_of_the_loop_lacks():
+    def appended(items):
+        items.append(1)
+
+    def program(x):
+        for items in ([], 3):
+            appended(items)
+        return x
+
+    with pytest.raises(AttributeError) as expected:
+        program(X)
+    with pytest.raises(AttributeError) as found:
+        pyframe.compile(program, backend="eager")(X)
+    assert found.traceback[-1].lineno == expected.traceback[-1].lineno
+
+
+def test_parts_of_numbers_of_a_loop():
+    def program(x):
+        found = []
+        for number in (2, 3, 4, 2.5, 3.5):
+            pyframe.graph_break()
+            found.append((x * number.real, number.imag, number.real))
+        return found
+
+    got = pyframe.compile(program, backend="eager")(X)
+    for (left, *rest), (right, *others) in zip(got, program(X), strict=True):
+        assert torch.equal(left, right) and rest == others and list(map(type, rest)) == list(map(type, others))

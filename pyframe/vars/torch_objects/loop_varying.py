@@ -9,6 +9,7 @@ each iteration reads it from another object, such as the number of a layer: it i
 from __future__ import annotations
 
 import math
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -127,7 +128,10 @@ class RuntimeValueVar(Var):
         return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        return MethodVar(self, name)
+        found = getattr(type(self.example), name, None)
+        if isinstance(found, types.GetSetDescriptorType):  # the real and imaginary part, numerator and denominator
+            return self.derived(tx, getattr, self, ConstVar(name))
+        return _method(tx, self, self.example, name)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         plain = _METHODS.get(name)
@@ -248,6 +252,15 @@ def _plain(var: Var) -> bool:
     return isinstance(var, ConstVar) and type(var.value) in (*VALUES, bool)
 
 
+def _method(tx: Tracer, var: Var, example: Any, name: str) -> Var:
+    """A method of a value like `example`; AttributeError if it has none of that name."""
+    try:
+        getattr(example, name)
+    except AttributeError as error:
+        tx.raise_(AttributeError, *error.args)
+    return MethodVar(var, name)
+
+
 class UnknownContainerVar(HeldVar):
     """A list, dict or set whose items are not guarded: changes are replayed after the graph, and reading items breaks
     the graph."""
@@ -258,7 +271,7 @@ class UnknownContainerVar(HeldVar):
         return f"{self.source}, whose items are known only at run time"
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        return MethodVar(self, name)
+        return _method(tx, self, self.value, name)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         change = _CHANGES[type(self.value)].get(name)
