@@ -31,6 +31,7 @@ from .tensor import TensorVar, tensor_and_args
 _ABOUT_TYPES = frozenset("can_cast result_type issubdtype isscalar broadcast_shapes min_scalar_type".split())
 # A result of constants that has no more elements than this may become a constant of the graph.
 MAX_FOLDED = 4096
+MAX_QUANTILE = 16_000_000  # elements that torch.quantile takes
 
 
 class ArrayFunctionVar(NumpyFunctionVar):
@@ -139,9 +140,55 @@ def _pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values:
     return torch_numpy().ndarray(torch.nn.functional.pad(array.tensor, flat, value=constant_values))
 
 
-# Functions that replace NumPy's where `torch._numpy` has none that can be traced, and functions without effects that
-# are called while tracing if their arguments are constants.
-_OWN: dict[Any, Callable[..., Any]] = {} if numpy is None else {numpy.pad: _pad}
+def _ordered(array: Any, axis: int | None, kinds: str) -> tuple[torch.Tensor, int]:
+    """The tensor of an array and the dimension of which order statistics are taken; the array is made flat for none."""
+    if array.dtype.kind not in kinds or array.dtype.itemsize < 4 or not (axis is None or type(axis) is int):
+        raise NotImplementedError
+    if array.size == 0 or array.ndim == 0:
+        raise NotImplementedError
+    return (array.tensor.reshape(-1), 0) if axis is None else (array.tensor, axis)
+
+
+def _median(array: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
+    """`numpy.median`: the mean of the two elements in the middle; torch's is the lower one."""
+    tensor, dim = _ordered(array, axis, "if")
+    ordered, size = tensor.sort(dim).values, tensor.size(dim)
+    low, high, last = (ordered.narrow(dim, at, 1) for at in ((size - 1) // 2, size // 2, size - 1))
+    if not tensor.is_floating_point():
+        low, high = low.double(), high.double()
+    found = low if size % 2 else (low + high) / 2
+    found = torch.where(last.isnan(), last, found) if tensor.is_floating_point() else found
+    return _shaped(found, array, axis, dim, keepdims)
+
+
+def _quantile(array: Any, q: float, axis: int | None = None, *, keepdims: bool = False) -> Any:
+    """`numpy.quantile` with one number: interpolated in the type of the array, as by torch."""
+    tensor, dim = _ordered(array, axis, "f")
+    if not isinstance(q, int | float) or tensor.numel() > MAX_QUANTILE:
+        raise NotImplementedError
+    return _shaped(torch.quantile(tensor, float(q), dim, keepdim=True), array, axis, dim, keepdims)
+
+
+def _percentile(array: Any, q: float, axis: int | None = None, *, keepdims: bool = False) -> Any:
+    if not isinstance(q, int | float):
+        raise NotImplementedError
+    return _quantile(array, q / 100, axis, keepdims=keepdims)
+
+
+def _shaped(found: torch.Tensor, array: Any, axis: int | None, dim: int, keepdims: bool) -> Any:
+    """A result that has one element in dimension `dim`, in the shape that the caller of NumPy asked for."""
+    if not keepdims:
+        found = found.squeeze(dim)
+    elif axis is None:
+        found = found.reshape([1] * array.ndim)
+    return torch_numpy().ndarray(found)
+
+
+# Functions that replace NumPy's where `torch._numpy` has none that can be traced or gives other results, and functions
+# without effects that are called while tracing if their arguments are constants.
+_OWN: dict[Any, Callable[..., Any]] = {}
+if numpy is not None:
+    _OWN = {numpy.pad: _pad, numpy.median: _median, numpy.quantile: _quantile, numpy.percentile: _percentile}
 _OF_CONSTANTS: frozenset[Any] = frozenset() if numpy is None else frozenset({numpy.ix_})
 
 

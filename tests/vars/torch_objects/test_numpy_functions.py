@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -176,8 +177,49 @@ def test_numpys_own_code_is_not_captured_at_a_break() -> None:
     """A function that no graph can hold is one break, however much Python code NumPy runs for it."""
 
     def program(a):
-        return np.median(a, axis=0), np.percentile(a, 30), np.polyval([1, 2], a), a + 1
+        return np.median(a, axis=(0, 1)), np.percentile(a, [30, 60]), np.polyval([1, 2], a), a + 1
 
     pyframe.reset()
     assert same(pyframe.compile(program, backend="eager")(A), program(A))
     assert sum(counters["graph_breaks"].values()) <= 3 and counters["graphs"] <= 2
+
+
+def _with_nan(array):
+    array = array.copy()
+    array[1, 2] = np.nan
+    return array
+
+
+ARRAYS = (A, A[::-1] * 0.3, A.astype(np.float32) / 7, A[:, :3], _with_nan(A), INTS, INTS[:, :3] ** 3)
+
+
+@pytest.mark.parametrize("number", range(len(ARRAYS)))
+def test_order_statistics_are_in_the_graph(number) -> None:
+    def program(a):
+        medians = np.median(a), np.median(a, axis=0), np.median(a, -1, keepdims=True), np.median(a, keepdims=True)
+        if a.dtype.kind == "i":
+            return medians
+        return medians, np.percentile(a, 30), np.percentile(a, 62.5, axis=0), np.quantile(a, 0.9, 1, keepdims=True)
+
+    array = np.ascontiguousarray(ARRAYS[number])
+    pyframe.reset()
+    assert same(pyframe.compile(program, backend="eager", fullgraph=True)(array), program(array))
+    assert same(pyframe.compile(program)(array), program(array))
+
+
+def test_medians_overflow_as_numpys() -> None:
+    def program(a):
+        return np.median(a), np.median(a, axis=0)
+
+    for values in ([1.7e308, 1.7e308], [-np.inf, np.inf], [np.inf, np.inf, 1.0]):
+        array = np.array(values)
+        with np.errstate(all="ignore"):
+            assert same(pyframe.compile(program, backend="eager")(array), program(array))
+
+
+def test_examples_of_functions_do_not_warn() -> None:
+    """Whether torch's function gives what NumPy's gives is tried on small arrays, about which it may warn."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        pyframe.compile(lambda a: (np.cov(a), np.corrcoef(a)), backend="eager")(A + 1 / (A + 1))
+    assert [str(each.message) for each in seen] == []
