@@ -5,6 +5,7 @@ Parameters and buffers become inputs. The only writes that remain are `copy_` ca
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,10 +27,12 @@ from ..runtime.related_results import Related
 from .calls import call, python_kernels
 from .eager_checks import TRACED_AS
 from .fake import fake_mode, forget_tensors, make_fx
+from .functional_tensors import unwrapped
 from .in_place import WrongInPlace, run_in_place
 from .kernel_dtypes import KernelDtypes
 from .operand_memory import not_to_be_written
 from .plain_memory import computed_values, refuse_special
+from .regions import trace_repeats_once
 from .relations import relations
 from .unused import check_unused
 
@@ -99,10 +102,16 @@ def to_aten(
     structures: list[pytree.TreeSpec] = []
 
     def flat(*values: torch.Tensor) -> list[Any]:
+        return flat_of(gm, *values)
+
+    def flat_of(gm: torch.fx.GraphModule, *values: torch.Tensor) -> list[Any]:
         result = GraphRun(gm, dict(zip(named, values[len(inputs) :]))).run(*values[: len(inputs)])
         leaves, structure = pytree.tree_flatten(result)
         structures.append(structure)
         return leaves
+
+    def traced(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        return _functional(functools.partial(flat_of, gm), decompositions, fakes)
 
     # Never in the caller's inference mode: the result is cached and also serves calls outside of it, in which views are
     # views of the inputs and writes count.
@@ -110,7 +119,7 @@ def to_aten(
         fakes = [_without_inference(x) for x in fakes]
         with KernelDtypes():
             aliases, shared, strides, versions, related = _find_aliases(flat, fakes)
-        graph = _functional(flat, decompositions, fakes)
+        graph = trace_repeats_once(gm, traced, _part, decompositions)
         if _writes_inside(graph):  # from a decomposition
             graph = _functional(torch.fx.Interpreter(graph).run, decompositions, fakes)
         refuse_fixed_offsets(graph)
@@ -174,14 +183,6 @@ def _left_plain(x: Any) -> bool:
         and not torch._is_functional_tensor(x)
         and torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Functionalize)
     )
-
-
-def unwrapped(x: Any) -> Any:
-    """The value of a functional tensor after all writes to it; other values are returned unchanged."""
-    if not isinstance(x, torch.Tensor):
-        return x
-    torch._sync(x)
-    return torch._from_functional_tensor(x)
 
 
 def _writes_inside(graph: torch.fx.GraphModule) -> bool:
@@ -332,6 +333,10 @@ class GraphRun(torch.fx.Interpreter):
 
     def output(self, target: Any, args: Any, kwargs: Any) -> Any:
         return mutable(super().output(target, args, kwargs))
+
+
+def _part(part: torch.fx.GraphModule, inputs: Sequence[Any]) -> GraphRun:
+    return GraphRun(part, {})
 
 
 def _method(name: str) -> Callable[..., Any]:

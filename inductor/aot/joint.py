@@ -22,19 +22,20 @@ from ..fx_utils.arguments import joint_results, output_of, tensors_in
 from ..runtime.related_results import Related
 from .absent_tangents import not_zero_at_zero, products_with_data, reached_by
 from .fake import fake_mode, forget_tensors, make_fx
+from .functional_tensors import unwrapped
 from .functionalize import (
     GraphRun,
     NotFunctional,
     attributes_of,
     refuse_fixed_offsets,
     refuse_shared_writes,
-    unwrapped,
     version_of,
 )
 from .kernel_dtypes import KernelDtypes
 from .levels import AutogradGraph, Level, conflicts, levels, reaching, saves_nothing
 from .memory import is_random, separate_memory
 from .plain_memory import computed_values
+from .regions import is_copied_range, set_origin, trace_repeats_once
 from .results import Computed, ForwardOutputs, InputState, RecordedWrites, Result, View, classify, dense
 from .unused import check_unused
 
@@ -107,14 +108,19 @@ def to_joint(
     fakes = [mode.from_tensor(x, static_shapes=True) if _is_real(x) else x for x in given]
     forget_tensors(mode)
     table = {op: fn for op, fn in (decompositions or {}).items() if not is_random(op)}
-    trace = _Trace(gm, len(inputs), names, [_grad_state(x) for x in primals])
+    grads = list(map(_grad_state, primals))
+
+    def traced(gm: torch.fx.GraphModule) -> tuple[_Trace, torch.fx.GraphModule]:
+        trace = _Trace(gm, len(inputs), names, grads)
+        return trace, make_fx(trace, decomposition_table=table)(*given_inputs)
+
     with _tracing(), mode:
-        inputs = [x.detach() if isinstance(x, torch.Tensor) else x for x in fakes]
+        given_inputs = [x.detach() if isinstance(x, torch.Tensor) else x for x in fakes]
         try:
-            graph = make_fx(trace, decomposition_table=table)(*inputs)
+            trace, graph = trace_repeats_once(gm, traced, _part_of_training, table, _NonLeaf.apply)
             refuse_fixed_offsets(graph)
             _refuse_sparse(graph)
-            graph = computed_values(graph, inputs)
+            graph = computed_values(graph, given_inputs)
             _check_unused(graph.graph)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise NotFunctional(f"the backward pass depends on data: {error}") from error
@@ -266,6 +272,7 @@ class _TrainingRun(GraphRun):
         self.marks = list(map(_mark, self.primals))
         self.recorded: list[str] = []
         self.seen: set[Any] = {x.grad_fn for x in self.primals}
+        self.copied: set[Any] = set()  # autograd nodes of ranges whose nodes are copied, with their lines
 
     def run_node(self, n: torch.fx.Node) -> Any:
         given = [x for x in map(self.env.get, n.all_input_nodes) if isinstance(x, torch.Tensor)]
@@ -277,12 +284,15 @@ class _TrainingRun(GraphRun):
                 self.recorded.append(n.name)
         line: str | None = n.meta.get("stack_trace")
         modules: dict[str, Any] | None = n.meta.get("nn_module_stack")
+        if is_copied_range(n):
+            self.copied.update(x.grad_fn for x in tensors_in(result))
+            self.seen |= self.copied
         stack = [x.grad_fn for x in tensors_in(result)] if line else []
         while stack:
             step = stack.pop()
             if step is not None and line is not None and step not in self.seen:
                 self.seen.add(step)
-                step.register_prehook(lambda _, line=line: _set_origin(line, modules))
+                step.register_prehook(lambda _, line=line: set_origin(line, modules))
                 stack.extend(source for source, _ in step.next_functions)
         return result
 
@@ -302,6 +312,10 @@ class _TrainingRun(GraphRun):
 def _mark(x: torch.Tensor) -> tuple[int, bool]:
     """Differs before and after any write to a functional tensor or to a view of it."""
     return version_of(x), x.requires_grad
+
+
+def _part_of_training(part: torch.fx.GraphModule, inputs: Sequence[Any]) -> _TrainingRun:
+    return _TrainingRun(part, {}, inputs)
 
 
 class _Trace:
@@ -346,7 +360,7 @@ class _Trace:
         values, structure = pytree.tree_flatten(result)
         finals = self.finals = classify(values, structure, primals, before)
         finals.uncounted = tuple(i for i, x in finals.written if version_of(x) == versions[i])
-        history = self._relations(finals, values, primals)
+        history = self._relations(finals, values, primals, run.copied)
         # taken before functionalization applies pending writes, which may change the strides
         self.returned = [InputState.of(x) for x in finals.returned]
         with torch._C._DisableAutocast():  # as in eager, where backward() is called outside of the region
@@ -374,9 +388,11 @@ class _Trace:
         returned = [unwrapped(x) for x in finals.returned]
         return [returned, [unwrapped(x) for _, x in finals.written], gradients, [unwrapped(x) for x in tangents]]
 
-    def _relations(self, finals: ForwardOutputs, values: Sequence[Any], primals: Sequence[Any]) -> AutogradGraph:
+    def _relations(
+        self, finals: ForwardOutputs, values: Sequence[Any], primals: Sequence[Any], copied: set[Any]
+    ) -> AutogradGraph:
         """The autograd graph of the differentiable results; sets `nested`, `conflicts` and `own`. Empty if
-        there is nothing to find: no two results."""
+        there is nothing to find: no two results. `copied`: autograd nodes that are none of the program."""
         self.nested = ()
         given = {x.grad_fn for x in primals if isinstance(x, torch.Tensor)}
         if finals.differentiable == 1 and saves_nothing(finals.returned[0], given):
@@ -387,7 +403,7 @@ class _Trace:
         self.nested = tuple(levels(history, _sources(finals, values)))
         if finals.differentiable > 1:
             self.conflicts = conflicts(history, given)
-            self.own = history.mark_own(given)
+            self.own = history.mark_own(given | copied)
             history.watch_undefined()
         return history
 
@@ -412,12 +428,3 @@ def _tangent(x: torch.Tensor) -> torch.Tensor:
     if dense(x.shape, x.stride()):
         return torch.empty_strided(size, stride, dtype=x.dtype, device=x.device)
     return torch.empty(size, dtype=x.dtype, device=x.device)
-
-
-def _set_origin(line: str, modules: dict[str, Any] | None) -> None:
-    """Nodes that are added from now on come from this line of the program and these modules."""
-    torch.fx.traceback.set_stack_trace([line])
-    meta = torch.fx.traceback.current_meta
-    meta.pop("nn_module_stack", None)
-    if modules is not None:
-        meta["nn_module_stack"] = modules

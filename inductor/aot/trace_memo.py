@@ -39,11 +39,11 @@ _PLAIN = frozenset([
 Key = tuple[Any, ...]
 
 
-class _NoKey(Exception):
+class NoKey(Exception):
     """A call has an argument that no key describes."""
 
 
-class _NotCopyable(Exception):
+class NotCopyable(Exception):
     """The nodes of a call cannot be copied."""
 
 
@@ -64,14 +64,14 @@ def remember_calls(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True)
-class _Slot:
-    """Stands for a node in the arguments of a `_Step`: tensor argument k of the call, or a node that it added."""
+class Slot:
+    """Stands for a node in the arguments of a `Step`: tensor argument k of the call, or a node that it added."""
 
     index: int
 
 
 @dataclass(frozen=True)
-class _Made:
+class Made:
     """How to create a tensor. `memory`: the number of the argument or node whose memory it shares (with `part`, an item
     of a node that has several values); None if it has memory of its own."""
 
@@ -84,7 +84,7 @@ class _Made:
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """A node to create. `value`: its `meta["val"]`, a tensor or a sequence of tensors and Nones; an item may also be
     the number of a part of an earlier node, whose tensor it is."""
 
@@ -100,7 +100,7 @@ class _Step:
 class _Recipe:
     """What a call adds to the graph and returns. `result`: a number of a slot, None, or a sequence of these."""
 
-    steps: tuple[_Step, ...]
+    steps: tuple[Step, ...]
     result: Any
 
 
@@ -127,8 +127,8 @@ class _Memo:
             try:
                 key = _key_of(op, args, kwargs or {}, tensors)
                 fake_mode = tensors[0].fake_mode if tensors else _active_fake_mode()
-                nodes = [_node_of(self.tracer, x) for x in tensors]
-            except _NoKey:
+                nodes = [node_of(self.tracer, x) for x in tensors]
+            except NoKey:
                 key = None
             recipe = self.recipes.get(key) if key is not None else None
             if recipe is not None:
@@ -140,7 +140,7 @@ class _Memo:
         with torch._C.DisableTorchFunction():
             try:
                 self.recipes[key] = _recipe(self.tracer, last, tensors, nodes, result)
-            except (_NotCopyable, _NoKey):  # _NoKey: the result is known as a constant
+            except (NotCopyable, NoKey):  # NoKey: the result is known as a constant
                 self.recipes[key] = None
         return result
 
@@ -159,14 +159,14 @@ def _is_suitable(op: Any) -> bool:
 
 
 def _key_of(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: list[FakeTensor]) -> Key:
-    """Everything that may influence how the call is traced; its tensors are appended to `tensors`, each once. _NoKey if
+    """Everything that may influence how the call is traced; its tensors are appended to `tensors`, each once. NoKey if
     no key describes an argument."""
     included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     state = torch.is_grad_enabled(), torch.get_default_dtype(), included.raw_repr(), excluded.raw_repr()
     described = tuple([_described(x, tensors) for x in args])
     named = tuple([(name, _described(x, tensors)) for name, x in kwargs.items()])
     if tensors and not any(x.constant is None for x in tensors):  # torch would compute a constant result
-        raise _NoKey
+        raise NoKey
     places = list(map(_memory, tensors)) if len(tensors) > 1 else []
     return op, state, described, named, tuple(map(places.index, places))
 
@@ -174,7 +174,7 @@ def _key_of(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: li
 def _active_fake_mode() -> FakeTensorMode:
     mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
     if not isinstance(mode, FakeTensorMode):
-        raise _NoKey
+        raise NoKey
     return mode
 
 
@@ -185,7 +185,7 @@ def _described(x: Any, tensors: list[FakeTensor]) -> Any:
             if other is x:
                 return k
         tensors.append(x)
-        return _metadata(x)
+        return metadata(x)
     if kind in _PLAIN:
         return kind, x
     if kind is float:  # 0.0 == -0.0, and nan != nan
@@ -194,17 +194,17 @@ def _described(x: Any, tensors: list[FakeTensor]) -> Any:
         return kind, x.real.hex(), x.imag.hex()
     if kind is list or kind is tuple or kind is torch.Size or kind is immutable_list:
         return kind, tuple([_described(y, tensors) for y in x])
-    raise _NoKey
+    raise NoKey
 
 
-def _metadata(x: FakeTensor) -> Key:
-    """_NoKey if the tensor has a symbolic size, is more than strided memory, or has elements that torch knows."""
+def metadata(x: FakeTensor) -> Key:
+    """NoKey if the tensor has a symbolic size, is more than strided memory, or has elements that torch knows."""
     special = x.is_conj() or x.is_neg() or torch._is_zerotensor(x)
     if x._has_symbolic_sizes_strides or x.layout is not torch.strided or special or _known_elements(x.constant):
-        raise _NoKey
+        raise NoKey
     offset, bytes_ = x.storage_offset(), x.untyped_storage().nbytes()
     if type(offset) is not int or type(bytes_) is not int:
-        raise _NoKey
+        raise NoKey
     shape = tuple(x.shape)
     flags = x.requires_grad, x.is_inference(), x.constant is None
     return shape, x.stride(), offset, bytes_, x.dtype, x.fake_device, flags, x.fake_mode
@@ -215,11 +215,11 @@ def _known_elements(constant: torch.Tensor | None) -> bool:
     return constant is not None and constant.numel() > 0
 
 
-def _node_of(tracer: Any, x: FakeTensor) -> torch.fx.Node:
-    """The node of a tensor that was traced. _NoKey for one that was not, or whose elements torch knows."""
+def node_of(tracer: Any, x: FakeTensor) -> torch.fx.Node:
+    """The node of a tensor that was traced. NoKey for one that was not, or whose elements torch knows."""
     slot = get_proxy_slot(x, tracer, None)
     if slot is None or _known_elements(slot.constant):
-        raise _NoKey
+        raise NoKey
     node: torch.fx.Node = slot.proxy.node
     return node
 
@@ -232,7 +232,7 @@ def call_key(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[K
         return None, tensors
     try:
         return _key_of(op, args, kwargs, tensors), tensors
-    except _NoKey:
+    except NoKey:
         return None, tensors
 
 
@@ -242,10 +242,10 @@ def call_key(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[K
 def _recipe(
     tracer: Any, last: torch.fx.Node, tensors: Sequence[FakeTensor], nodes: Sequence[torch.fx.Node], result: Any
 ) -> _Recipe:
-    """The recipe of a call that was traced; the nodes after `last` are new. _NotCopyable if there is none."""
+    """The recipe of a call that was traced; the nodes after `last` are new. NotCopyable if there is none."""
     slots = {node: k for k, node in enumerate(nodes)}
     if len(slots) < len(nodes):  # two tensors have one node; at another call they may have two
-        raise _NotCopyable
+        raise NotCopyable
     memory: dict[Any, tuple[int, int | None] | None] = {}
     for k, x in enumerate(tensors):
         place = _memory(x)
@@ -253,60 +253,62 @@ def _recipe(
     steps = []
     node = last._next
     while node is not tracer.graph._root:
-        steps.append(_step(tracer, node, slots, memory))
+        steps.append(step_of(node, slots, memory))
         slots[node] = len(slots)
         node = node._next
     arguments = {id(x): k for k, x in enumerate(tensors)}
     return _Recipe(tuple(steps), _result(tracer, result, slots, arguments, {}))
 
 
-def _step(
-    tracer: Any, node: torch.fx.Node, slots: dict[torch.fx.Node, int], memory: dict[Any, tuple[int, int | None] | None]
-) -> _Step:
+def step_of(
+    node: torch.fx.Node, slots: Mapping[torch.fx.Node, int], memory: dict[Any, tuple[int, int | None] | None]
+) -> Step:
+    """How to create a node again. `slots`: the numbers of the arguments and nodes before; `memory`: which of these have
+    each memory, to which that of the node is added. NotCopyable if there is no way."""
     target: Any = node.target
     getitem = target is operator.getitem
     if node.op != "call_function" or not (getitem or _is_suitable(target)):
-        raise _NotCopyable
+        raise NotCopyable
 
     def replaced(arg: torch.fx.Node) -> Any:
         if arg not in slots:
-            raise _NotCopyable
-        return _Slot(slots[arg])
+            raise NotCopyable
+        return Slot(slots[arg])
 
     args = torch.fx.map_arg(node.args, replaced)
     kwargs = torch.fx.map_arg(node.kwargs, replaced)
     named = target if getitem else target.overloadpacket.__name__
-    name = tracer.graph._target_to_str(named)
+    name = node.graph._target_to_str(named)
     number, value = len(slots), node.meta.get("val")
     if isinstance(value, list | tuple):
         if type(value) not in (list, tuple):
-            raise _NotCopyable
-        made = type(value)([_made(x, (number, k), memory) for k, x in enumerate(value)])
-        return _Step(target, args, kwargs, name, made, node.meta.get("tensor_meta"))
-    return _Step(target, args, kwargs, name, _made(value, (number, None), memory), node.meta.get("tensor_meta"))
+            raise NotCopyable
+        made = type(value)([made_of(x, (number, k), memory) for k, x in enumerate(value)])
+        return Step(target, args, kwargs, name, made, node.meta.get("tensor_meta"))
+    return Step(target, args, kwargs, name, made_of(value, (number, None), memory), node.meta.get("tensor_meta"))
 
 
-def _made(x: Any, place: tuple[int, int | None], memory: dict[Any, tuple[int, int | None] | None]) -> _Made | None:
+def made_of(x: Any, place: tuple[int, int | None], memory: dict[Any, tuple[int, int | None] | None]) -> Made | None:
     """How to create the value `x`, which is at `place`."""
     if x is None:
         return None
-    if type(x) is not FakeTensor or x.requires_grad or x.constant is not None:
-        raise _NotCopyable
+    if type(x) is not FakeTensor or x.requires_grad or _known_elements(x.constant):
+        raise NotCopyable
     try:
-        size, stride, offset, bytes_, dtype, device, *_ = _metadata(x)
-    except _NoKey:
-        raise _NotCopyable from None
+        size, stride, offset, bytes_, dtype, device, *_ = metadata(x)
+    except NoKey:
+        raise NotCopyable from None
     where = _memory(x)
     if where in memory:
         shared = memory[where]
         if shared is None:
-            raise _NotCopyable
-        return _Made(size, stride, offset, dtype, device, shared)
+            raise NotCopyable
+        return Made(size, stride, offset, dtype, device, shared)
     last = sum((n - 1) * step for n, step in zip(size, stride)) + 1 if 0 not in size else 0
     if offset or bytes_ != last * dtype.itemsize:
-        raise _NotCopyable
+        raise NotCopyable
     memory[where] = place
-    return _Made(size, stride, offset, dtype, device, None)
+    return Made(size, stride, offset, dtype, device, None)
 
 
 def _memory(x: FakeTensor) -> Any:
@@ -322,17 +324,17 @@ def _result(
     if type(result) in (list, tuple):
         return type(result)([_result(tracer, x, slots, arguments, returned) for x in result])
     if type(result) is not FakeTensor:
-        raise _NotCopyable
+        raise NotCopyable
     if id(result) in arguments:
-        return _Slot(arguments[id(result)])
+        return Slot(arguments[id(result)])
     traced = get_proxy_slot(result, tracer, None)
     if traced is None or traced.constant is not None or result.requires_grad:
-        raise _NotCopyable
+        raise NotCopyable
     slot, value = slots.get(traced.proxy.node, -1), traced.proxy.node.meta.get("val")
     if slot < len(arguments) or type(value) is not FakeTensor or returned.setdefault(slot, id(result)) != id(result):
-        raise _NotCopyable
-    if _memory(value) != _memory(result) or _metadata(value) != _metadata(result):
-        raise _NotCopyable
+        raise NotCopyable
+    if _memory(value) != _memory(result) or metadata(value) != metadata(result):
+        raise NotCopyable
     return slot
 
 
@@ -347,7 +349,7 @@ def _follow(
     added = list(nodes)
 
     def filled(arg: Any) -> Any:
-        return added[arg.index] if type(arg) is _Slot else arg
+        return added[arg.index] if type(arg) is Slot else arg
 
     with proxy_tensor.set_original_aten_op(op):
         for step in recipe.steps:
@@ -360,11 +362,11 @@ def _follow(
             if isinstance(step.value, list | tuple):
                 values.append([])
                 for made in step.value:
-                    values[-1].append(_meta_tensor(made, values))
+                    values[-1].append(meta_tensor(made, values))
             else:
-                values.append(_meta_tensor(step.value, values))
+                values.append(meta_tensor(step.value, values))
     for step, node, value in zip(recipe.steps, added[len(nodes) :], values[len(nodes) :]):
-        node.meta["val"] = _fakes(step.value, value, mode)
+        node.meta["val"] = fakes_of(step.value, value, mode)
         if step.tensor_meta is not None:
             node.meta["tensor_meta"] = step.tensor_meta
     returned: dict[int, FakeTensor] = {}
@@ -372,17 +374,17 @@ def _follow(
     def result(of: Any) -> Any:
         if isinstance(of, list | tuple):
             return type(of)([result(x) for x in of])
-        if of is None or type(of) is _Slot:
+        if of is None or type(of) is Slot:
             return None if of is None else tensors[of.index]
         if of not in returned:
-            x = returned[of] = _fakes(recipe.steps[of - len(nodes)].value, values[of], mode)
+            x = returned[of] = fakes_of(recipe.steps[of - len(nodes)].value, values[of], mode)
             set_proxy_slot(x, tracer, _ProxyTensor(tracer.proxy(added[of]), None))
         return returned[of]
 
     return result(recipe.result)
 
 
-def _meta_tensor(made: _Made | None, values: Sequence[Any]) -> torch.Tensor | None:
+def meta_tensor(made: Made | None, values: Sequence[Any]) -> torch.Tensor | None:
     """The tensor without elements that a fake tensor needs. `values`: the arguments, and such tensors made before."""
     if made is None:
         return None
@@ -394,16 +396,16 @@ def _meta_tensor(made: _Made | None, values: Sequence[Any]) -> torch.Tensor | No
     return x.set_(owner.untyped_storage(), made.offset, made.size, made.stride)
 
 
-def _fakes(made: Any, value: Any, mode: FakeTensorMode) -> Any:
-    """The fake tensors for `_Step.value`. Each has metadata of its own, and the memory of the tensor in `value`."""
+def fakes_of(made: Any, value: Any, mode: FakeTensorMode) -> Any:
+    """The fake tensors for `Step.value`. Each has metadata of its own, and the memory of the tensor in `value`."""
     if isinstance(made, list | tuple):
-        return type(made)([_fakes(x, y, mode) for x, y in zip(made, value)])
+        return type(made)([fakes_of(x, y, mode) for x, y in zip(made, value)])
     return None if made is None else FakeTensor(mode, value, made.device)
 
 
 # ---- results without nodes
 
-Results = Any  # how to make the results of a call: a `_Made`, None, or a sequence of these
+Results = Any  # how to make the results of a call: a `Made`, None, or a sequence of these
 
 
 def results_to_make(value: Any, tensors: Sequence[FakeTensor]) -> Results | None:
@@ -415,8 +417,8 @@ def results_to_make(value: Any, tensors: Sequence[FakeTensor]) -> Results | None
         memory[place] = None if place in memory else (k, None)
     values = value if type(value) in (list, tuple) else [value]
     try:
-        made = [_made(x, (len(tensors), k), memory) for k, x in enumerate(values)]
-    except _NotCopyable:
+        made = [made_of(x, (len(tensors), k), memory) for k, x in enumerate(values)]
+    except NotCopyable:
         return None
     if any(each is not None and each.memory is not None and each.memory[0] == len(tensors) for each in made):
         return None
@@ -427,7 +429,7 @@ def new_results(results: Results, tensors: Sequence[FakeTensor], mode: FakeTenso
     """New fake tensors for a call on `tensors`, as `results` describes them."""
     with in_kernel_invocation_manager(mode), torch._C._DisablePythonDispatcher():
         if isinstance(results, list | tuple):
-            metas: Any = [_meta_tensor(made, tensors) for made in results]
+            metas: Any = [meta_tensor(made, tensors) for made in results]
         else:
-            metas = _meta_tensor(results, tensors)
-    return _fakes(results, metas, mode)
+            metas = meta_tensor(results, tensors)
+    return fakes_of(results, metas, mode)
