@@ -1,8 +1,9 @@
-"""A window that slides over the last two dimensions, used by pooling and depthwise convolution."""
+"""A window that slides over the last two dimensions, used by pooling and depthwise convolution, and the windows
+that contain an element of the input, used by their gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,9 @@ import torch
 from ..ir.handler import ops
 from ..ir.nodes import TensorValue
 from ..ir.symbolic import Index
+
+_INT = torch.int64
+Test = Callable[[], Any]  # emits a comparison
 
 
 def pair(value: Any) -> tuple[int, int]:
@@ -69,3 +73,48 @@ class Window:
         if mask is None:
             return prepare(x.load(place))
         return ops.masked(mask, lambda: prepare(x.load(place)), outside)
+
+    def readers(self, pixel: Sequence[Index], out: Sequence[int]) -> Iterator[tuple[list[Index], list[Index], Any]]:
+        """The taps that may read the element of the input at `pixel` (its last two coordinates), out of all output
+        positions: (output position, tap, mask for whether there is such a tap, or None). `out` is the size of the
+        output."""
+        rows, columns = (list(self._along(d, pixel[d], out[d])) for d in range(2))
+        for row, i, tests_of_row in rows:
+            for column, j, tests_of_column in columns:
+                yield [row, column], [i, j], _all(tests_of_row + tests_of_column)
+
+    def _along(self, d: int, place: Index, out: int) -> Iterator[tuple[Index, Index, list[Test]]]:
+        """`readers` along one dimension: (output coordinate, tap, tests that must all be true)."""
+        step, taps, spread, padding = self.stride[d], self.kernel[d], self.dilation[d], self.padding[d]
+        place, last = place + padding, self.size[d] - 1 + padding
+        if step == 1 or spread > 1:
+            for k in range(taps):
+                before = -(-k * spread // step)  # keeps the dividend nonnegative
+                reached = place - k * spread + before * step
+                tests = self._bounds(reached // step - before, (last - k * spread) // step, out, padding - k * spread)
+                exact = [] if step == 1 else [_test("eq", reached % step, 0)]
+                yield reached // step - before, k, tests + exact
+            return
+        # Every step-th tap reads the element, the first one being the remainder.
+        for k in range(-(-taps // step)):
+            position, tap = place // step - k, place % step + k * step
+            tests = self._bounds(position, last // step - k, out, padding // step - k)
+            yield position, tap, tests + ([_test("lt", tap, taps)] if (k + 1) * step > taps else [])
+
+    @staticmethod
+    def _bounds(position: Index, highest: int, out: int, lowest: int) -> list[Test]:
+        """The tests for whether a coordinate between `lowest` and `highest` is one of the output."""
+        low = [_test("ge", position, 0)] if lowest < 0 else []
+        return low + ([_test("lt", position, out)] if highest >= out else [])
+
+
+def _test(name: str, a: Index, b: int) -> Test:
+    return lambda: getattr(ops, name)(ops.index_expr(a, _INT), ops.constant(b, _INT))
+
+
+def _all(tests: Iterable[Test]) -> Any:
+    """A mask that is true where all tests are; None without tests."""
+    mask = None
+    for test in tests:
+        mask = test() if mask is None else ops.logical_and(mask, test())
+    return mask

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from triton_support import check
 
 import inductor.lower.convolution as convolution
+from inductor.ir.buffer import ExternKernel
 
 aten = torch.ops.aten
 torch.manual_seed(0)
@@ -22,6 +23,16 @@ def last(*size):
     return torch.randn(*size).to(memory_format=torch.channels_last)
 
 
+def gradients(stride, padding, dilation):
+    """All gradients of a depthwise convolution of 16 channels."""
+
+    def fn(grad, x, w):
+        numbers = [stride, stride], [padding, padding], [dilation, dilation], False, [0, 0], 16
+        return torch.ops.aten.convolution_backward(grad, x, w, [16], *numbers, [True] * 3)
+
+    return fn
+
+
 NORM = torch.randn(16), torch.rand(16) + 0.1
 CASES = {
     "blocks": (blocks, torch.randn(2, 3, 17, 19)),
@@ -31,6 +42,10 @@ CASES = {
                     last(2, 16, 9, 8), torch.randn(32, 1, 3, 3), torch.randn(32)),
     "depthwise_mean": (lambda x, w: F.conv2d(x, w, None, 1, 1, 1, 16).relu().mean((2, 3)),
                        last(2, 16, 9, 8), torch.randn(16, 1, 3, 3)),
+    "gradients": (gradients(1, 1, 1), last(2, 16, 7, 8), last(2, 16, 7, 8), torch.randn(16, 1, 3, 3)),
+    "gradients, stride 2": (gradients(2, 2, 1), last(2, 16, 4, 4), last(2, 16, 7, 8), torch.randn(16, 1, 5, 5)),
+    "gradients, images apart": (gradients(2, 1, 2), torch.randn(3, 16, 3, 3), torch.randn(3, 16, 7, 8),
+                                torch.randn(16, 1, 3, 3)),
     "filters": (lambda *ws: torch.cat([w.permute(2, 3, 0, 1).reshape(-1) for w in ws]),
                 torch.randn(16, 1, 3, 3), torch.randn(24, 1, 5, 5), torch.randn(8, 1, 3, 3)),
     "pool": (lambda x, m, v: F.max_pool2d(F.batch_norm(x, m, v).relu(), 3, 2, 1), last(2, 16, 9, 8), *NORM),
@@ -42,4 +57,5 @@ if __name__ == "__main__":
     for dtype in (torch.float32, torch.bfloat16):
         for name, (fn, *args) in CASES.items():
             print(name, dtype, flush=True)
-            check(fn, *(a.to(dtype) for a in args), rtol=1e-4, atol=1e-4)
+            runner = check(fn, *(a.to(dtype) for a in args), rtol=1e-4, atol=1e-4)
+            assert not any(isinstance(step, ExternKernel) for step in runner.steps)

@@ -30,6 +30,9 @@ BLOCK_ROW = 2048  # elements of a row that a looping program takes at once, twic
 BLOCK_COLUMNS = 64  # rows that it takes if memory is contiguous across them
 JOIN_FIRST = 1 << 20  # partial results that programs would read, from which a kernel that joins them first costs less
 MANY_LOADS, LIGHTER = 8, 4  # loads per element, as of a convolution, from which blocks are smaller by this factor
+# Sums of a kernel from which its programs are small and, so that loads overlap, more; and those from which a thread has
+# fewer elements of each, as they would not fit in its registers.
+MANY_SUMS, SUMS_THAT_SPILL, WAVES_OF_SUMS = 6, 12, 16
 SHARED_STEPS = 8  # blocks per row from which sharing the row is worth a second launch
 # Programs up to which a kernel waits itself for the one before it, so that its launch overlaps with the end of that.
 # The wait costs each program some 0.3 us: bias + GELU with 32,768 programs took 44 us on an H200, and 34 us without.
@@ -111,7 +114,7 @@ class Shape:
     loads at once. `phases`: passes over a row if it is not held in registers. `once`: the threads of a row exchange
     results only once, at the end. `slow`: the work per element is too much for unrolling the loop. `stores`: elements
     are written. `tiles`: the number of loads of each element: one of a full-size tensor, several of a convolution.
-    `product`: each row is multiplied with elements that all rows share.
+    `product`: each row is multiplied with elements that all rows share. `sums`: results per row.
     """
 
     rows: int
@@ -125,6 +128,7 @@ class Shape:
     stores: bool
     tiles: int
     product: bool = False
+    sums: int = 1
 
 
 def reduction(shape: Shape, sms: int) -> Config:
@@ -171,10 +175,11 @@ def _persistent_rows(shape: Shape, sms: int) -> Config:
 def _split(shape: Shape, several: int, block: int, each: int, sms: int) -> Config:
     """A loop over blocks of the row. If rows are few, enough programs share a row to fill the device."""
     tiles, steps = ceil_div(shape.rows, several), ceil_div(shape.length, block)
-    split = 1
+    split, waves = 1, WAVES_OF_SUMS if shape.sums >= MANY_SUMS else WAVES
+    each = each // 2 if shape.sums >= SUMS_THAT_SPILL else each
     loads = shape.rows * shape.length * (shape.tiles if shape.tiles >= MANY_LOADS else 1)
     if loads >= SPLIT_MIN_WORK and tiles < 2 * sms and steps >= SHARED_STEPS:
-        split = min(MAX_SPLIT, WAVES * sms // tiles, steps // 2)
+        split = min(MAX_SPLIT, waves * sms // tiles, steps // 2)
     split = power(split + 1) // 2  # rounded down
     return Config((("x", several), ("r", block)), _warps(several * block, each), split=split)
 

@@ -492,7 +492,7 @@ class _Reduction(_WithPositions):
     def eviction(self, value: Val) -> str:
         """Asks to keep data in the cache that is read again, and to evict first data that is not."""
         work, x, r = self.work, self.axes.axis("x"), self.axes.axis("r")
-        if not work.large(value):
+        if not work.large(value) or work.windowed(value):
             return ""
         again = any(phase > self.phase_now for job in work.jobs for phase in job.phases)
         if again and not self.config.persistent:

@@ -113,7 +113,7 @@ class Work:
         return heuristics.Shape(
             rows, length, self.axes.contiguous, self.axes.mixed, self.neighbours(GROUP), passes,
             len(reductions) == 1 and not stores and not slow, slow, bool(stores), tiles,
-            not all(self.large(v) for v in loads),
+            not all(self.large(v) for v in loads), len(reductions),
         )  # fmt: skip
 
     def _shared(self, order: tuple[int, ...]) -> list[Job]:
@@ -183,6 +183,11 @@ class Work:
             return False
         names = value.attrs[1].names()
         return same(self.axes.axis("x").size, 1) or any(self.axes.letters.get(name) == "x" for name in names)
+
+    def windowed(self, value: Val) -> bool:
+        """Whether a load reads elements that another load, at another position, reads as well: taps of a window."""
+        loads = [v for v in self.values.table.values() if v.attrs and v.attrs[0] == value.attrs[0] and self.large(v)]
+        return len({v.attrs[1] for v in loads}) > 1
 
     def groups(self) -> tuple[int, ...]:
         """The numbers of adjacent elements that a thread may load at once, the best first."""
