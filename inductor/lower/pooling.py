@@ -1,15 +1,18 @@
-"""Lowerings of two-dimensional max and average pooling with small windows."""
+"""Lowerings of two-dimensional max and average pooling with small windows, and on a GPU of their gradients."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import torch
 
 from ..ir.handler import ops
 from ..ir.nodes import Pointwise, TensorValue, compute_dtype
 from ..ir.sized import AnyTensor
 from ..ir.symbolic import Index
-from .common import used_results
+from .common import stored, used_results
 from .registry import LoweringGraph, Unlowered, lowering
 from .windows import Window, pair
 
@@ -22,15 +25,103 @@ def max_pool2d_with_indices(
     graph: LoweringGraph, x: TensorValue, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[TensorValue, ...]:
-    """The greatest element of each window. Unlowered if the indices are used: only ATen computes them."""
-    if 1 in used_results(graph.node):
-        raise Unlowered
+    """The greatest element of each window. Unlowered if the indices are used on the CPU: only ATen computes them."""
+    indexed = 1 in used_results(graph.node)
     val = graph.val[0]
     window = _window(x, kernel, stride, padding, dilation)
-    if not val.dtype.is_floating_point:
+    if not val.dtype.is_floating_point or indexed and not on_gpu(val):
         raise Unlowered
+    if indexed:
+        x = stored(x).realize(graph)
     out = _pooled(graph, x, val, window, -math.inf, ops.maximum)
-    return out, None  # type: ignore[return-value]
+    return out, _positions(graph, x, window) if indexed else None  # type: ignore[return-value]
+
+
+def _positions(graph: LoweringGraph, x: TensorValue, window: Window) -> TensorValue:
+    """The position of the greatest element of each window in its image. As in ATen, this is the first one, or the last
+    NaN, and the first element where all are -inf."""
+    val, width = graph.val[1], window.size[1]
+    size, dtype = tuple(val.shape), compute_dtype(x.dtype)
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        best = ops.constant(-math.inf, dtype)
+        position = None
+        for tap in reversed(list(window.taps())):  # the first tap within the image is written last
+            row, column = window.at(index, tap)[-2:]
+            at, mask = ops.index_expr(row * width + column, torch.int64), window.inside(index, tap, size[-2:])
+            position = at if position is None or mask is None else ops.where(mask, at, position)
+        for tap in window.taps():
+            row, column = window.at(index, tap)[-2:]
+            value = window.load(x, index, tap, size[-2:], -math.inf)
+            better = ops.logical_or(ops.gt(value, best), ops.isnan(value))
+            best = ops.where(better, value, best)
+            position = ops.where(better, ops.index_expr(row * width + column, torch.int64), position)
+        return position
+
+    return Pointwise(val.device, val.dtype, size, inner_fn, window.area, 6 * window.area, tuple(val.stride()))
+
+
+@lowering("max_pool2d_with_indices_backward")
+def max_pool2d_with_indices_backward(
+    graph: LoweringGraph, grad: TensorValue, x: TensorValue, kernel: Any, stride: Any, padding: Any, dilation: Any,
+    ceil_mode: bool, indices: TensorValue,
+) -> TensorValue:
+    """For each element of the input, the sum of the gradients of the windows in which it is the greatest."""
+    val, window = graph.val, _window(x, kernel, stride, padding, dilation)
+    if not on_gpu(val) or not val.dtype.is_floating_point or 0 in grad.size:
+        raise Unlowered
+    grad, indices, width = grad.realize(graph), indices.realize(graph), window.size[1]
+
+    def share(index: tuple[Index, ...], place: Sequence[Index]) -> Any:
+        greatest = ops.eq(indices.load(place), ops.index_expr(index[-2] * width + index[-1], torch.int64))
+        return ops.where(greatest, grad.load(place), ops.constant(0.0, compute_dtype(val.dtype)))
+
+    return _spread(graph, grad, window, 2, share)
+
+
+@lowering("avg_pool2d_backward")
+def avg_pool2d_backward(
+    graph: LoweringGraph, grad: TensorValue, x: TensorValue, kernel: Any, stride: Any, padding: Any, ceil_mode: bool,
+    count_include_pad: bool, divisor_override: int | None,
+) -> TensorValue:
+    """For each element of the input, the sum of the gradients of the windows that contain it, divided by their size."""
+    val, window = graph.val, _window(x, kernel, stride, padding, 1)
+    padded = window.padding != (0, 0) or ceil_mode
+    if not on_gpu(val) or not val.dtype.is_floating_point or 0 in grad.size:
+        raise Unlowered
+    if padded and not (divisor_override or count_include_pad and not ceil_mode):
+        raise Unlowered
+    grad, part = grad.realize(graph), 1.0 / (divisor_override or window.area)
+
+    def share(index: tuple[Index, ...], place: Sequence[Index]) -> Any:
+        return ops.mul(grad.load(place), ops.constant(part, compute_dtype(val.dtype)))
+
+    return _spread(graph, grad, window, 1, share)
+
+
+def on_gpu(val: AnyTensor) -> bool:
+    """Whether a tensor is on a GPU, where ATen's kernels for gradients of pooling are no faster than loops."""
+    return val.device.type == "cuda"
+
+
+def _spread(
+    graph: LoweringGraph, grad: TensorValue, window: Window, reads: int,
+    share: Callable[[tuple[Index, ...], Sequence[Index]], Any],
+) -> TensorValue:
+    """The gradient of a pooled input: for each of its elements, the sum of `share(index, place)` over the places of the
+    result whose window contains it."""
+    val = graph.val
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        total = None
+        for position, _, mask in window.readers(index[-2:], grad.size[-2:]):
+            place = [*index[:-2], *position]
+            value = share(index, place) if mask is None else ops.masked(mask, lambda: share(index, place), 0.0)  # noqa: B023
+            total = value if total is None else ops.add(total, value)
+        return total
+
+    cost = reads * window.area
+    return Pointwise(val.device, val.dtype, tuple(val.shape), inner_fn, cost, 4 * cost, tuple(val.stride()))
 
 
 @lowering("avg_pool2d")

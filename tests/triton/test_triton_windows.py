@@ -13,4 +13,4 @@ def test_windows():
     worker = Path(__file__).with_name("worker_windows.py")
     done = subprocess.run([sys.executable, str(worker)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("\n") == 18
+    assert done.stdout.count("\n") == 24

@@ -6,6 +6,7 @@ from triton_support import check
 
 import inductor.lower.convolution as convolution
 from inductor.ir.buffer import ExternKernel
+from inductor.lower import pooling
 
 aten = torch.ops.aten
 torch.manual_seed(0)
@@ -48,11 +49,18 @@ CASES = {
                                 torch.randn(16, 1, 3, 3)),
     "filters": (lambda *ws: torch.cat([w.permute(2, 3, 0, 1).reshape(-1) for w in ws]),
                 torch.randn(16, 1, 3, 3), torch.randn(24, 1, 5, 5), torch.randn(8, 1, 3, 3)),
+    "greatest": (lambda x: aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1]), last(2, 16, 9, 8)),
+    "greatest, gradient": (lambda g, x: aten.max_pool2d_with_indices_backward(
+        g, x, [3, 3], [2, 2], [1, 1], [1, 1], False, aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1])[1]),
+        last(2, 16, 5, 4), last(2, 16, 9, 8)),
+    "mean, gradient": (lambda g, x: aten.avg_pool2d_backward(g, x, [2, 2], [2, 2], [0, 0], False, True, None),
+                       last(2, 16, 4, 4), last(2, 16, 9, 8)),
     "pool": (lambda x, m, v: F.max_pool2d(F.batch_norm(x, m, v).relu(), 3, 2, 1), last(2, 16, 9, 8), *NORM),
 }  # fmt: skip
 
 
 if __name__ == "__main__":
+    pooling.on_gpu = lambda val: True
     convolution.loops_pay = lambda val, weight, groups: weight[1] == 1
     for dtype in (torch.float32, torch.bfloat16):
         for name, (fn, *args) in CASES.items():
