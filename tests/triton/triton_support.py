@@ -1,5 +1,6 @@
 """Runs Triton kernels on CPU tensors through Triton's interpreter. Import this before anything imports triton."""
 
+import functools
 import importlib.util
 import os
 import sys
@@ -123,6 +124,11 @@ def _patch_lang_tensor(tensor, *scope, _patch=interpreter._patch_lang_tensor):
 
 interpreter._patch_lang_tensor = _patch_lang_tensor
 
+# Each sum and product of integers is computed in int64 too, for an assertion that is left out unless debug is set:
+# a third of the time.
+assert not interpreter.interpreter_builder.options.debug
+object.__setattr__(interpreter.interpreter_builder.options, "sanitize_overflow", False)
+
 
 # ---- a plan in Python
 
@@ -135,13 +141,19 @@ def number(tensor, position):
 
 
 def load(kernel):
-    """The function of a TritonKernel."""
-    path = Path(FOLDER.name) / f"{kernel.name}.py"
-    path.write_text(kernel.text)
-    spec = importlib.util.spec_from_file_location(kernel.name, path)
+    """The function of a TritonKernel. Kernels of the same text are one function: the interpreter reads and rewrites the
+    source of each function once."""
+    return _loaded(kernel.name, kernel.text)
+
+
+@functools.cache
+def _loaded(name, text):
+    path = Path(FOLDER.name) / f"{name}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return getattr(module, kernel.name)
+    return getattr(module, name)
 
 
 def in_parts(flat):
