@@ -31,6 +31,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name not in _PUBLIC:
         raise AttributeError(f"module 'pyframe' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
+    from inductor.process.compile_lock import importing  # deferred: `pyframe.bytecode` does not need it
+
+    value = importing(lambda: getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name))
     globals()[name] = value
     return value

@@ -372,6 +372,7 @@ class FrameCompiler:
             except Restart:
                 continue
             finally:
+                counters["instructions_traced"] += trace.instructions
                 trace.graph.modes.unwind()
                 if result is None:
                     trace.release()

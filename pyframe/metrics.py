@@ -1,4 +1,5 @@
-"""`counters`: the numbers of graphs, graph breaks, recompilations, cache hits and so on since the last `reset()`."""
+"""`counters`: the numbers of traced bytecode instructions, graphs, graph breaks, recompilations, cache hits and so on
+since the last `reset()`."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ class Counters(dict[str, Any]):
         """Set all counters to 0."""
         super().clear()
         self.update(
+            instructions_traced=0,
             graphs=0,
             graph_breaks=collections.Counter(),
             recompiles=0,

@@ -9,6 +9,7 @@ A fork waits until no other thread holds the lock, so that a child never starts 
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Hashable
@@ -44,6 +45,18 @@ def _released(work: Callable[[], T]) -> T:
     finally:
         if state:
             _lock._acquire_restore(state[0])
+
+
+def importing(load: Callable[[], T]) -> T:
+    """Run `load()`, which imports modules, without full garbage collections. If another thread holds the lock, `load()`
+    runs at once with them: whoever imports may hold the locks of other modules, for which that thread may wait."""
+    taken: list[bool] = []
+    try:
+        taken.extend(map(call, (functools.partial(_lock.acquire, False),)))  # one C call, as in `_released`
+        return without_full_collections(load) if taken[0] else load()
+    finally:
+        if taken and taken[0]:
+            _lock.release()
 
 
 def make_once(key: Hashable, find: Callable[[], T | None], make: Callable[[], T]) -> T:

@@ -2,8 +2,9 @@
 
 A full collection of CPython's garbage collector looks at every object of the process: with torch loaded, some 400,000,
 which takes 0.2 to 0.4 seconds. A compilation creates enough objects that live for a while, such as nodes of graphs, to
-start several. Collections of young objects go on as usual, so that short-lived garbage is freed. Afterwards the number
-of collections since the last full one starts at 0 again: most of what made one due is gone.
+start several, and so do the imports of the compiler's modules. Collections of young objects go on as usual, so that
+short-lived garbage is freed. Afterwards the number of collections since the last full one starts at 0 again: most of
+what made one due is gone.
 
 The thresholds belong to the process. They are only changed by the thread that holds the compile lock, and they are as
 the program set them whenever that thread releases the lock, as while kernels are built.

@@ -174,6 +174,7 @@ class Frame:
                 self.loop_starts[self.at] = (before, previous) if fresh else (self.number, self.at)
             if self.number == tx.breaks.inner_stop:
                 tx.breaks.break_within()
+        tx.instructions += 1
         tx.budget.left -= 1
         if tx.budget.left < 0:
             too_long(tx)

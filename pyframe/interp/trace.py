@@ -163,6 +163,7 @@ class Trace:
         self.breaks = BreakPlanner(self, planned_breaks, self.long)
         self.steps = 0
         self.inner_steps = 0  # instructions of inlined frames in the current step
+        self.instructions = 0  # of all frames
         self.raise_step = 0
         self.handled_outside = sys.exc_info()[1] is not None
         self.raised: list[Var] = []  # exceptions that the program raised, in order

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +16,7 @@ import inductor.build
 import inductor.process.compile_lock as lock_module
 import pyframe
 from inductor.compile import compile_fx
-from inductor.process.compile_lock import compile_lock, make_once, without_lock
+from inductor.process.compile_lock import compile_lock, importing, make_once, without_lock
 from inductor.process.garbage import without_full_collections
 
 SET = (700, 10, 10)
@@ -145,3 +148,47 @@ def test_compilation(monkeypatch):
     assert len(traced) == 1 and traced[0][:2] == SET[:2] and traced[0][2] > SET[2]
     assert built == [SET]
     assert gc.get_threshold() == SET
+
+
+_IMPORT = """
+import gc, torch
+gc.collect()
+gc.freeze()
+gc.collect()  # no object is old now, so that few new ones make a full collection due
+gc.set_threshold(100, 2, 2)
+full = []
+gc.callbacks.append(lambda phase, info: full.append(phase) if info["generation"] == 2 else None)
+import pyframe
+pyframe.compile
+assert "pyframe.driver" in __import__("sys").modules
+assert gc.get_threshold() == (100, 2, 2), gc.get_threshold()
+assert not full, full
+"""
+
+
+def test_importing_the_compiler_starts_no_full_collection():
+    root = Path(pyframe.__file__).parents[1]
+    subprocess.run([sys.executable, "-c", _IMPORT], cwd=root, check=True, timeout=120)
+
+
+def test_an_import_does_not_wait_for_another_thread_that_compiles(generations):
+    held, done = threading.Event(), threading.Event()
+
+    def compiles():
+        with compile_lock:
+            held.set()
+            done.wait(60)
+
+    other = threading.Thread(target=compiles)
+    other.start()
+    held.wait(60)
+    try:
+        assert importing(gc.get_threshold) == SET
+    finally:
+        done.set()
+        other.join()
+    assert importing(gc.get_threshold) != SET
+    assert gc.get_threshold() == SET and not compile_lock._is_owned()
+    with pytest.raises(ImportError):
+        importing(lambda: __import__("pyframe.has_no_such_module"))
+    assert gc.get_threshold() == SET and not compile_lock._is_owned()

@@ -260,6 +260,26 @@ def test_a_capture_that_ends_leaves_the_filter_to_that_of_another_thread() -> No
     assert during == [["torch._subclasses.fake_tensor"]] and not added(before)
 
 
+def test_the_instructions_of_all_frames_of_a_capture_are_counted() -> None:
+    def inner(x):
+        return x + 1
+
+    def f(x):
+        return inner(inner(x))
+
+    def traced(run, *args):
+        before = pyframe.counters["instructions_traced"]
+        run(*args)
+        return pyframe.counters["instructions_traced"] - before
+
+    run = pyframe.compile(f, backend="eager", dynamic=False)
+    alone = traced(pyframe.compile(inner, backend="eager"), torch.ones(2))
+    first = traced(run, torch.ones(2))
+    assert 0 < 2 * alone < first
+    assert traced(run, torch.ones(2)) == 0
+    assert traced(run, torch.ones(3)) == first
+
+
 def test_counters_may_be_cleared() -> None:
     pyframe.counters.clear()
     pyframe.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
