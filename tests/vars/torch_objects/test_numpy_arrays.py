@@ -8,25 +8,13 @@ import numpy as np
 import pytest
 import torch
 from language_support import Table
+from numpy_support import check_one_graph, same
 
 import pyframe
 from pyframe.errors import Unsupported
-from pyframe.metrics import counters
 
 case = Table()
 A = np.arange(12.0).reshape(3, 4)
-
-
-def same(a: Any, b: Any) -> bool:
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, np.ndarray | np.generic):
-        return a.dtype == b.dtype and a.shape == b.shape and (np.array_equal(a, b) or np.allclose(a, b))
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and torch.allclose(a, b)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    return bool(a == b)
 
 
 @case(A)
@@ -83,20 +71,7 @@ def nested(held):
 
 @pytest.mark.parametrize("row", case, ids=Table.name)
 def test_one_graph(row: Any) -> None:
-    fn, args = row
-
-    def fresh() -> Any:
-        return tuple(arg.copy() if isinstance(arg, np.ndarray) else arg for arg in args)
-
-    pyframe.reset()
-    given, theirs = fresh(), fresh()
-    expected = fn(*given)
-    compiled = pyframe.compile(fn, backend="eager", fullgraph=True)
-    for _ in range(2):
-        mine = fresh()
-        assert same(compiled(*mine), expected)
-        assert all(map(same, mine, given))
-    assert counters["graphs"] == 1 and not counters["recompiles"] and theirs
+    check_one_graph(*row)
 
 
 def test_results_share_memory_with_what_came_in() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from language_support import Table
+from numpy_support import check_one_graph, same
 
 import pyframe
 from pyframe.metrics import counters
@@ -19,18 +20,6 @@ INTS = np.arange(12).reshape(3, 4)
 X = torch.arange(6.0).reshape(2, 3)
 DTYPE = np.dtype("f4")
 SCALE = np.float32(2)
-
-
-def same(a: Any, b: Any) -> bool:
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, np.ndarray | np.generic):
-        return a.dtype == b.dtype and a.shape == b.shape and np.allclose(a, b, equal_nan=True)
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and a.shape == b.shape and torch.allclose(a, b)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    return bool(a == b)
 
 
 @case(X)
@@ -134,20 +123,7 @@ def views(a):
 
 @pytest.mark.parametrize("row", case, ids=Table.name)
 def test_one_graph(row: Any) -> None:
-    fn, args = row
-
-    def fresh() -> Any:
-        return tuple(arg.copy() if isinstance(arg, np.ndarray) else arg.clone() for arg in args)
-
-    pyframe.reset()
-    given = fresh()
-    expected = fn(*given)
-    compiled = pyframe.compile(fn, backend="eager", fullgraph=True)
-    for _ in range(2):
-        mine = fresh()
-        assert same(compiled(*mine), expected)
-        assert all(map(same, mine, given))
-    assert counters["graphs"] == 1 and not counters["recompiles"]
+    check_one_graph(*row)
 
 
 def test_slices_of_numpy_integers_that_cross_a_break() -> None:
