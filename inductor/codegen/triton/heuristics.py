@@ -26,7 +26,6 @@ HELD_EACH, HELD_EACH_LONG = 16, 32
 HELD_MANY = 4  # number of tensors held at a time from which a thread holds fewer elements of each
 ALONE_EACH = 4  # for so few programs that each has its own multiprocessor
 LOOP_EACH, LOOP_EACH_SLOW = 8, 16
-LOOP_EACH_SUM = 8  # the same for one sum of elements that are read once: loads that a thread has under way
 BLOCK_ROW = 2048  # elements of a row that a looping program takes at once, twice as many with LOOP_EACH_SLOW
 BLOCK_COLUMNS = 64  # rows that it takes if memory is contiguous across them
 JOIN_FIRST = 1 << 20  # partial results that programs would read, from which a kernel that joins them first costs less
@@ -140,13 +139,13 @@ def reduction(shape: Shape, sms: int) -> Config:
             return _persistent_rows(shape, sms)
         if shape.mixed:
             return _split(shape, 16, 64, LOOP_EACH, sms)
-        each = LOOP_EACH_SLOW if shape.slow and shape.aligned and not shape.stores else _each(shape)
+        each = LOOP_EACH_SLOW if shape.slow and shape.aligned and not shape.stores else LOOP_EACH
         return _split(shape, 1, BLOCK_ROW * each // LOOP_EACH, each, sms)
     if length <= (PERSISTENT_COLUMN if shape.phases > 1 else 32):
         block = power(length)
         columns = min(power(rows), max(16, min(128, 4096 // block)))
         return Config((("x", columns), ("r", block)), _warps(columns * block, HELD_EACH), persistent=True)
-    columns, each = min(BLOCK_COLUMNS, power(rows)), LOOP_EACH_SLOW if shape.slow else _each(shape)
+    columns, each = min(BLOCK_COLUMNS, power(rows)), LOOP_EACH_SLOW if shape.slow else LOOP_EACH
     block = BLOCK_ROW * each // LOOP_EACH // columns
     if shape.tiles >= MANY_LOADS and ceil_div(rows, columns) < sms:
         block //= LIGHTER
@@ -229,11 +228,6 @@ def joining(rows: int, parts: int) -> Config:
     """The config of the kernel that combines partial results: enough rows at once for wide loads."""
     several = min(power(rows), 64, max(8, 4096 // power(parts)))
     return Config((("x", several), ("r", 1)), _warps(several * power(parts), 8), split=parts)
-
-
-def _each(shape: Shape) -> int:
-    """The elements that a thread takes at once in a loop that is not slow."""
-    return LOOP_EACH_SUM if shape.once and shape.tiles == 1 else LOOP_EACH
 
 
 def _warps(elements: int, each: int, most: int = MAX_WARPS) -> int:
