@@ -362,7 +362,7 @@ class _Reduction(_WithPositions):
         if self.work.chunked:
             self._through_chunk(variable, body, back=self.phase_now == 0 and not stores)
         else:
-            self._through_row(variable, body, back=self._ends_first(reducers))
+            self._through_row(variable, body)
         for reducer in reducers:
             reducer.finish()
 
@@ -378,23 +378,13 @@ class _Reduction(_WithPositions):
         head = "for back in range(0, end - begin, RBLOCK):" if back else f"for {variable} in range(begin, end, RBLOCK):"
         self.lines += [head, *(f"    {line}" for line in body)]
 
-    def _ends_first(self, reducers: list[Reducer]) -> bool:
-        """Whether programs that share rows should take the blocks in reverse: in a pass that only writes, after one
-        that has read the rows, whose last blocks are still in the cache."""
-        return self.shared and not self.backward and self.phase_now > 0 and not reducers
-
-    def _through_row(self, variable: str, body: list[str], back: bool) -> None:
-        """Writes a loop over the blocks of a row, of which programs that share it take every SPLIT-th, with `back` from
-        the end of the row."""
+    def _through_row(self, variable: str, body: list[str]) -> None:
+        """Writes a loop over the blocks of a row, of which programs that share it take every SPLIT-th."""
         first, step = ("chunk * RBLOCK", "SPLIT * RBLOCK") if self.shared else ("0", "RBLOCK")
-        if known(self.axes.axis("r").size, "<=", self.config.block("r") * self.config.split):
-            self.lines += [f"{variable} = {first}", *body]
-            return
-        head = f"for {variable} in range({first}, rnumel, {step}):"
-        if back:
-            head = f"for back in range({first}, rnumel, {step}):"
-            body = [f"{variable} = tl.cdiv(rnumel, RBLOCK) * RBLOCK - RBLOCK - back", *body]
-        self.lines += [head, *(f"    {line}" for line in body)]
+        once = known(self.axes.axis("r").size, "<=", self.config.block("r") * self.config.split)
+        self.lines += [f"{variable} = {first}", *body] if once else [
+            f"for {variable} in range({first}, rnumel, {step}):", *(f"    {line}" for line in body)
+        ]  # fmt: skip
 
     def _rows(self, chunked: bool) -> None:
         # Each store directly follows its value: Triton 3.6 and 3.7 fail on sums that are used first and stored later.

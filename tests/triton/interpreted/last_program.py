@@ -72,10 +72,3 @@ def test_rows_whose_number_varies_have_no_counters():
         runner.values = program.values({"size0": n, "size1": m})
         x, w = torch.randn(n, m), torch.randn(m)
         torch.testing.assert_close(runner.run(x, w)[0], x.sum(1) + w.sum(), rtol=1e-4, atol=1e-3)
-
-
-@pytest.mark.parametrize("shape, dim", [((603, 37), 0), ((3, 1111), 1)])
-def test_a_pass_that_only_writes_begins_at_the_end_of_the_rows(shape, dim):
-    *passes, last = run(lambda x: x * x.sum(dim, keepdim=True), torch.randn(shape))
-    assert "for back in range(" in last.text
-    assert passes and not any("for back in range(" in kernel.text for kernel in passes)
