@@ -3,7 +3,7 @@ operators."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from ..core.source import CallSource, ClosureSource, LocalSource
 from ..vars.objects.classes import ClassVar, SuperVar
@@ -146,8 +146,15 @@ def load_closure(frame: Frame, name: str) -> None:
 def load_deref(frame: Frame, name: str) -> None:
     content = frame.cell(name).content
     if content is None:
-        frame.tx.raise_(NameError, UNBOUND_FREE.format(name))
+        _raise_empty(frame, name)
     frame.push(content)
+
+
+def _raise_empty(frame: Frame, name: str) -> NoReturn:
+    """Raise what CPython raises for a variable in an empty cell, of the frame's function or of one around it."""
+    if name in frame.cc.cellvars:
+        frame.tx.raise_(UnboundLocalError, UNBOUND_LOCAL.format(name))
+    frame.tx.raise_(NameError, UNBOUND_FREE.format(name))
 
 
 @op("STORE_DEREF")
@@ -158,7 +165,10 @@ def store_deref(frame: Frame, name: str) -> None:
 
 @op("DELETE_DEREF")
 def delete_deref(frame: Frame, name: str) -> None:
-    _finalize(frame, frame.cell(name).content)
+    content = frame.cell(name).content
+    if content is None:
+        _raise_empty(frame, name)
+    _finalize(frame, content)
     frame.cell(name).store(frame.tx, None)
 
 
