@@ -26,15 +26,17 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..autocast import DEVICES, is_autocast_enabled
 from ..fx_utils.arguments import output_of
+from ..fx_utils.keys import NoKey
 from ..fx_utils.repeats import Range, Repeats, find_repeats
 from .fake import make_fx
 from .functional_tensors import unwrapped
 from .kernel_dtypes import KernelDtypes
 from .levels import saves_nothing
-from .trace_memo import Key, NoKey, NotCopyable, Slot, Step, fakes_of, made_of, meta_tensor, metadata, node_of, step_of
+from .trace_memo import Key, NotCopyable, Slot, Step, add_values, fakes_of, made_of, metadata, node_of, step_of
 
 T = TypeVar("T")
 Runner = Callable[[torch.fx.GraphModule, Sequence[Any]], torch.fx.Interpreter]
+_FUNCTIONALIZE = torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
 enabled = True  # for tests and for debugging
 copied_ranges = 0  # in this process
 
@@ -429,18 +431,11 @@ class _Copy:
         def filled(arg: Any) -> Any:
             return nodes[arg.index] if type(arg) is Slot else arg
 
-        functional = torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
         with (
-            torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(functional),
+            torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(_FUNCTIONALIZE),
             in_kernel_invocation_manager(self.fake_mode), torch._C._DisablePythonDispatcher(),
         ):  # fmt: skip
-            for step in steps:
-                if isinstance(step.value, list | tuple):
-                    values.append([])
-                    for made in step.value:
-                        values[-1].append(meta_tensor(made, values))
-                else:
-                    values.append(meta_tensor(step.value, values))
+            add_values(steps, values)
         graph = self.tracer.graph
         for step, meta, value in zip(steps, metas, values[self.recording.first + begin :]):
             if isinstance(step.target, _Empty):
@@ -457,8 +452,7 @@ class _Copy:
             nodes.append(node)
 
     def _read_empty(self, empty: _Empty) -> torch.fx.Node:
-        functional = torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
-        with _disable_current_modes(), torch._C._ExcludeDispatchKeyGuard(functional):
+        with _disable_current_modes(), torch._C._ExcludeDispatchKeyGuard(_FUNCTIONALIZE):
             node = self.tracer.create_arg(torch.empty(empty.size, dtype=empty.dtype))
         assert isinstance(node, torch.fx.Node)
         return node

@@ -29,18 +29,12 @@ from torch.fx.immutable_collections import immutable_list
 from torch.fx.node import map_aggregate
 from torch.fx.proxy import TracerBase
 
+from ..fx_utils.keys import PLAIN, NoKey
 from ..torch_compat import decompositions_in_use
 
 _NAMESPACES = ("aten", "prims")
 _DATA_DEPENDENT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
-_PLAIN = frozenset([
-    int, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, type(Ellipsis),
-])  # fmt: skip
 Key = tuple[Any, ...]
-
-
-class NoKey(Exception):
-    """A call has an argument that no key describes."""
 
 
 class NotCopyable(Exception):
@@ -186,7 +180,7 @@ def _described(x: Any, tensors: list[FakeTensor]) -> Any:
                 return k
         tensors.append(x)
         return metadata(x)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return kind, x
     if kind is float:  # 0.0 == -0.0, and nan != nan
         return kind, x.hex()
@@ -358,13 +352,7 @@ def _follow(
             added.append(TracerBase.create_node(tracer, "call_function", step.target, args, kwargs, step.name))
     values: list[Any] = list(tensors)
     with in_kernel_invocation_manager(mode), torch._C._DisablePythonDispatcher():
-        for step in recipe.steps:
-            if isinstance(step.value, list | tuple):
-                values.append([])
-                for made in step.value:
-                    values[-1].append(meta_tensor(made, values))
-            else:
-                values.append(meta_tensor(step.value, values))
+        add_values(recipe.steps, values)
     for step, node, value in zip(recipe.steps, added[len(nodes) :], values[len(nodes) :]):
         node.meta["val"] = fakes_of(step.value, value, mode)
         if step.tensor_meta is not None:
@@ -382,6 +370,17 @@ def _follow(
         return returned[of]
 
     return result(recipe.result)
+
+
+def add_values(steps: Sequence[Step], values: list[Any]) -> None:
+    """Append what `meta_tensor` makes for each step; a list of these for a step with several values."""
+    for step in steps:
+        if isinstance(step.value, list | tuple):
+            values.append([])
+            for made in step.value:
+                values[-1].append(meta_tensor(made, values))
+        else:
+            values.append(meta_tensor(step.value, values))
 
 
 def meta_tensor(made: Made | None, values: Sequence[Any]) -> torch.Tensor | None:

@@ -17,18 +17,12 @@ from typing import Any
 import torch
 from torch import fx
 
+from .keys import PLAIN, NoKey
 from .writes import may_write
 
 FEWEST_RANGES = 4  # a range is traced once more than it would be with fewer
 FEWEST_NODES = 8  # of a range
 _CANDIDATES = 8  # periods that are tried
-_PLAIN = frozenset([
-    int, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, type(Ellipsis),
-])  # fmt: skip
-
-
-class _NoKey(Exception):
-    """A value that no key describes."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ def _keys(nodes: Sequence[fx.Node]) -> list[int]:
     for node in nodes:
         try:
             key = _key(node)
-        except _NoKey:
+        except NoKey:
             key = node
         keys.append(numbers.setdefault(key, len(numbers)))
     return keys
@@ -85,7 +79,7 @@ def _keys(nodes: Sequence[fx.Node]) -> list[int]:
 
 def _key(node: fx.Node) -> Any:
     if node.op not in ("call_function", "call_method"):
-        raise _NoKey
+        raise NoKey
     operands = tuple(map(_result, node.all_input_nodes))
     return *_call(node, {}), operands, node.meta.get("stack_trace")
 
@@ -102,15 +96,15 @@ def _result(node: fx.Node) -> Any:
 
 
 def _described(value: Any) -> Any:
-    """The metadata of a value of the graph. _NoKey for symbolic sizes and for what is no tensor in strided memory."""
+    """The metadata of a value of the graph. NoKey for symbolic sizes and for what is no tensor in strided memory."""
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided or value._has_symbolic_sizes_strides:
-            raise _NoKey
+            raise NoKey
         flags = value.requires_grad, value.is_leaf, value.is_inference(), value.is_conj(), value.is_neg()
         return type(value), tuple(value.shape), value.stride(), value.dtype, value.device, flags
     if value is not None and type(value) in (list, tuple):
         return type(value), tuple([_described(x) for x in value])
-    raise _NoKey
+    raise NoKey
 
 
 def _shape(value: Any, numbers: dict[fx.Node, Any]) -> Any:
@@ -118,7 +112,7 @@ def _shape(value: Any, numbers: dict[fx.Node, Any]) -> Any:
     kind = type(value)
     if isinstance(value, fx.Node):
         return fx.Node, numbers.get(value)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return kind, value
     if kind is float:  # 0.0 == -0.0, and nan != nan
         return kind, value.hex()
@@ -128,7 +122,7 @@ def _shape(value: Any, numbers: dict[fx.Node, Any]) -> Any:
         return isinstance(value, list), tuple([_shape(x, numbers) for x in value])
     if isinstance(value, dict):
         return dict, tuple([(name, _shape(x, numbers)) for name, x in value.items()])
-    raise _NoKey
+    raise NoKey
 
 
 # ---- periods
@@ -190,7 +184,7 @@ def _form(nodes: Sequence[fx.Node]) -> tuple[Any, tuple[fx.Node, ...], tuple[int
     try:
         calls = tuple(_call(node, numbers) for node in nodes)
         given = tuple(_described(x.meta.get("val")) for x in inputs)
-    except _NoKey:
+    except NoKey:
         return None, (), ()
     values = [node.meta.get("val") for node in (*inputs, *(nodes[k] for k in outputs))]
     if not outputs or not all(isinstance(x, torch.Tensor) for x in values):

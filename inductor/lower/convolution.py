@@ -62,7 +62,8 @@ def convolution_backward(
     if not x.dtype == weight.dtype == grad.dtype or any(type(n) is int and n == 0 for n in (*x.size, *grad.size)):
         raise Unlowered
     window = _window(x, weight, stride, padding, dilation)
-    used = [bool(want) and k in used_results(graph.node) for k, want in enumerate(wanted)]
+    results = used_results(graph.node)
+    used = [bool(want) and k in results for k, want in enumerate(wanted)]
     grad = grad.realize(graph)
     gradients: list[TensorValue | None] = [None, None, None]
     if used[0]:

@@ -51,18 +51,11 @@ class Window:
     def inside(self, index: Sequence[Index], tap: tuple[int, int], out: Sequence[int]) -> Any:
         """A mask for whether a tap of output position `index` is inside the input, or None if it always is. `out` is
         the size of the output."""
-        mask = None
+        tests = []
         for d, place in enumerate(self.at(index, tap)[-2:]):
             low = tap[d] * self.dilation[d] - self.padding[d]
-            high = low + (out[d] - 1) * self.stride[d]
-            tests = []
-            if low < 0:
-                tests.append(ops.ge(ops.index_expr(place, torch.int64), ops.constant(0, torch.int64)))
-            if high >= self.size[d]:
-                tests.append(ops.lt(ops.index_expr(place, torch.int64), ops.constant(self.size[d], torch.int64)))
-            for test in tests:
-                mask = test if mask is None else ops.logical_and(mask, test)
-        return mask
+            tests += self._bounds(place, low + (out[d] - 1) * self.stride[d], self.size[d], low)
+        return _all(tests)
 
     def load(
         self, x: TensorValue, index: Sequence[Index], tap: tuple[int, int], out: Sequence[int],
@@ -103,7 +96,7 @@ class Window:
 
     @staticmethod
     def _bounds(position: Index, highest: int, out: int, lowest: int) -> list[Test]:
-        """The tests for whether a coordinate between `lowest` and `highest` is one of the output."""
+        """The tests for whether a coordinate between `lowest` and `highest` is one of `out` places."""
         low = [_test("ge", position, 0)] if lowest < 0 else []
         return low + ([_test("lt", position, out)] if highest >= out else [])
 
