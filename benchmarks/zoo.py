@@ -309,12 +309,21 @@ def start(case: Case, options: argparse.Namespace, cache: str) -> Running:
 class Results:
     """The rows by title, written to files after each."""
 
+    case_type = Case
+
     def __init__(self, name: str, folder: Path, resume: bool) -> None:
         self.name, self.folder = name, folder
         self.machine = in_a_fork(machine)  # asking it here would initialize CUDA, which no fork could use then
         path = folder / f"{name}.json"
-        known = json.loads(path.read_text())["measured"] if resume and path.exists() else []
-        self.rows = {row.case.title: row for row in (Row(**{**k, "case": Case(**k["case"])}) for k in known)}
+        self.rows: dict[str, Row] = {}
+        if resume and path.exists():
+            self.take(json.loads(path.read_text())["measured"])
+
+    def take(self, measured: Sequence[dict[str, Any]]) -> None:
+        """Adds rows that were written to a file."""
+        for known in measured:
+            row = Row(**{**known, "case": self.case_type(**known["case"])})
+            self.rows[row.case.title] = row
 
     def add(self, row: Row) -> None:
         self.rows[row.case.title] = row
