@@ -35,7 +35,7 @@ from .emit.constant_eval import only_views
 from .emit.fake_tensor_logs import with_filter
 from .emit.function_names import place
 from .emit.graph import GraphBuilder
-from .emit.output import TraceResult
+from .emit.output import OutputBuilder, TraceResult
 from .emit.resume import Continuation, continuation
 from .entries import make_entry
 from .errors import (
@@ -98,7 +98,7 @@ def _file_of(func: types.FunctionType) -> str:
     return func.__globals__.get("__file__", filename) if filename.startswith("<string") else filename
 
 
-def _observed() -> str | None:
+def observed() -> str | None:
     """If frames must run eagerly because something around the call has to see every operator: what it is."""
     if torch._C._functorch.maybe_current_level() is not None:
         return "a torch.func transform (vmap, grad, ...) around the call"
@@ -121,6 +121,8 @@ def _in_operator() -> bool:
 class FrameCompiler:
     """The callback of the frame evaluation hook for one `compile()`: captures frames with one backend and one set of
     options."""
+
+    output: type[OutputBuilder] = OutputBuilder  # what builds the result of a finished trace
 
     def __init__(self, backend: Backend, options: Options, backend_name: str) -> None:
         self.backend, self.options, self.backend_name = backend, options, backend_name
@@ -150,7 +152,7 @@ class FrameCompiler:
             return None
         if not requirements.are_unchanged(func, locals_):
             return self._run_uncaptured(func, "the process has replaced a function or method that captures depend on")
-        if (observer := _observed()) is not None:
+        if (observer := observed()) is not None:
             return self._run_uncaptured(func, f"{observer} has to see every operator")
         if _in_operator():
             self._warn_of_eager_run(func, "it is called by __torch_dispatch__ or by a kernel of an operator")
@@ -361,7 +363,7 @@ class FrameCompiler:
             build = functools.partial(GraphBuilder, fake_mode, history)
             trace = Trace(
                 func, locals_, self.options, build, self._compile_graph, planned_breaks, captures, opaque, self.long,
-                self.library_forwards,
+                self.library_forwards, self.output,
             )
             result = None
             try:

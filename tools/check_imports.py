@@ -22,7 +22,7 @@ LAYERS: dict[str, list[str]] = {
         "version", "_C", "bytecode", "core", "errors", "exc", "config", "metrics", "torch_resets", "callables",
         "module", "report", "stance", "options", "vars", "requirements", "dynamic", "emit", "interp", "backends",
         "example_inputs", "entries", "recompile", "driver", "shared_captures", "cache_artifacts", "backward", "api",
-        "testing", "cli", "__init__", "__main__",
+        "export", "testing", "cli", "__init__", "__main__",
     ],
     "pyframe.vars": [
         "__init__", "codegen", "traced_graph", "tracer", "registry", "polyfills", "protocol", "containers", "objects",

@@ -46,6 +46,20 @@ def may_write(node: fx.Node) -> bool:
     return writes_first(node) or any(map(_is_written, _arguments(node.target)))
 
 
+def written_statistics(node: fx.Node) -> list[fx.Node]:
+    """The running statistics that a call of an operator in WRITES_UNCOUNTED writes: none if it uses them instead."""
+    if getattr(node.target, "overloadpacket", node.target) not in WRITES_UNCOUNTED:
+        return []
+    if isinstance(node.target, types.FunctionType):
+        names = list(inspect.signature(inspect.unwrap(node.target)).parameters)
+    else:
+        names = [argument.name for schema in _schemas(node.target)[:1] for argument in schema.arguments]
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    uses_batch = given.get("training", given.get("use_input_stats", "training" not in names))
+    found = (given.get("running_mean"), given.get("running_var"))
+    return [each for each in found if uses_batch and isinstance(each, fx.Node)]
+
+
 def writes_first(node: fx.Node) -> bool:
     """Whether a call writes to its first argument."""
     if isinstance(node.target, types.FunctionType):

@@ -59,9 +59,10 @@ class RootFrame(Protocol):
 
 
 class FinishedTrace(Protocol):
-    """What a trace collected. `func` is the function of the root frame."""
+    """What a trace collected. `func` is the function of the root frame, `entry_locals` its arguments."""
 
     func: types.FunctionType
+    entry_locals: tuple[Any, ...]
     graph: GraphBuilder
     options: Options
     guards: GuardSet

@@ -105,7 +105,7 @@ class Trace:
     `make_graph` creates the builder of the FX graph; `compile_graph` takes the finished graph and returns a callable.
     `planned_breaks`: see `BreakPlanner`. `captures`: how many captures this code already has. `long`: loops and calls
     that took too long in earlier traces. `library_forwards` receives code of torch that has to be captured on its own,
-    because the trace breaks in it.
+    because the trace breaks in it. `output`: what builds the result of the trace.
     """
 
     def __init__(
@@ -120,8 +120,10 @@ class Trace:
         opaque: dict[int, Any] | None = None,
         long: LongParts | None = None,
         library_forwards: MutableSet[types.CodeType] | None = None,
+        output: type[OutputBuilder] = OutputBuilder,
     ) -> None:
         self.func = func
+        self.output = output
         self.opaque = {} if opaque is None else opaque  # objects whose contents must not be assumed, by id
         self.entry_locals = locals_
         self.options = options
@@ -571,7 +573,7 @@ class Trace:
         try:
             self._check_generators()
             self._check_raised()
-            return OutputBuilder(self, root, end).build()
+            return self.output(self, root, end).build()
         except (NotRebuilt, SkipFrame) as lost:
             planned = self.breaks.planned.get(self.steps)
             if end.brk is not None and planned is not None and planned.inner is not None:
