@@ -37,7 +37,7 @@ from .cache.file_store import content_key
 from .cache.graph_key import graph_key, half_key, training_key
 from .compile_report import CompileReport
 from .dynamic.dispatch import SPECIAL, DynamicShapeDispatcher, is_symbolic, symbolic_examples
-from .dynamic.template import Template, spec_at, training_spec_at
+from .dynamic.template import Template, training_spec_at
 from .errors import PASSED
 from .fallback import check_expected, fall_back
 from .fx_utils.places import label_of, places_in, reason_of
@@ -50,6 +50,7 @@ from .process.compile_lock import compile_lock
 from .process.garbage import without_full_collections
 from .process.import_stubs import stub_torch_compiler
 from .process.thread_state import restored_on_error
+from .runtime.spec_at import spec_at
 from .subclasses import compile
 from .subclasses.autograd import wrap_inner
 from .subclasses.functionalize import forms_of, holds_wrappers, static_fakes

@@ -4,7 +4,7 @@ finally an artifact, which holds a plan and the source of its kernels."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -48,11 +48,14 @@ BUILDERS = 8  # forward and stages of a backward whose kernels are built at the 
 
 
 def generate(
-    gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, options: CompileOptions = DEFAULT
+    gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, options: CompileOptions = DEFAULT,
+    prepare: Callable[[fx.GraphModule], Any] = lambda aten: None,
 ) -> Artifact:
-    """The artifact of a graph without gradients, for the sizes of `inputs`."""
+    """The artifact of a graph without gradients, for the sizes of `inputs`. `prepare` may change the ATen graph before
+    anything is done with it."""
     with report.phase("aot"):
         aten = to_aten(gm, inputs, decompositions())
+        prepare(aten.graph)
     with report.phase("passes"):
         seeded(aten.graph)
         graph = run_passes(aten.graph, aten.shared, buckets=options.bucket_collectives)
@@ -63,12 +66,14 @@ def generate(
 
 
 def generate_sizes(
-    gm: fx.GraphModule, sized: Sized, report: CompileReport, options: CompileOptions = DEFAULT
+    gm: fx.GraphModule, sized: Sized, report: CompileReport, options: CompileOptions = DEFAULT,
+    prepare: Callable[[fx.GraphModule], Any] = lambda aten: None,
 ) -> Artifact:
     """Like `generate`, for all sizes that satisfy the assumptions made while compiling."""
     with stub_torch_compiler:
         with report.phase("aot"):
             aten = to_aten(gm, sized.fakes, decompositions())
+            prepare(aten.graph)
         with report.phase("passes"):
             seeded(aten.graph)
             graph = run_passes(aten.graph, aten.shared, buckets=options.bucket_collectives)

@@ -19,6 +19,7 @@ _PUBLIC = {
     "register_backend": "backends", "list_backends": "backends", "counters": "metrics", "set_logs": "report.logs",
     "wait_for_kernels": "backends", "save_cache_artifacts": "cache_artifacts",
     "load_cache_artifacts": "cache_artifacts",
+    "package": "packaging.make", "load": "packaging.load", "PackageError": "packaging.errors",
     "UserError": "errors", "Unsupported": "errors", "BackendCompilerFailed": "errors", "PyframeError": "errors",
     "RecompileError": "errors", "RecompileLimitExceeded": "errors", "InternalError": "errors",
 }  # fmt: skip

@@ -31,6 +31,9 @@ from .errors import RecompileLimitExceeded as RecompileLimitExceeded
 from .errors import Unsupported as Unsupported
 from .errors import UserError as UserError
 from .metrics import counters as counters
+from .packaging.errors import PackageError as PackageError
+from .packaging.load import load as load
+from .packaging.make import package as package
 from .report.logs import set_logs as set_logs
 from .stance import set_stance as set_stance
 from .vars.torch_objects.error_on_graph_break import error_on_graph_break as error_on_graph_break

@@ -22,7 +22,7 @@ LAYERS: dict[str, list[str]] = {
         "version", "_C", "bytecode", "core", "errors", "exc", "config", "metrics", "torch_resets", "callables",
         "module", "report", "stance", "options", "vars", "requirements", "dynamic", "emit", "interp", "backends",
         "example_inputs", "entries", "recompile", "driver", "shared_captures", "cache_artifacts", "backward", "api",
-        "export", "testing", "cli", "__init__", "__main__",
+        "export", "packaging", "testing", "cli", "__init__", "__main__",
     ],
     "pyframe.vars": [
         "__init__", "codegen", "traced_graph", "tracer", "registry", "polyfills", "protocol", "containers", "objects",
@@ -32,8 +32,8 @@ LAYERS: dict[str, list[str]] = {
         "_C", "extension", "errors", "log", "dtypes", "overlap", "torch_compat", "verify_policy", "options",
         "torch_options", "compile_report", "ir", "autocast", "modes", "process", "cache", "fx_utils", "eager",
         "runtime", "cudagraphs", "lower", "schedule", "codegen", "autotune", "aot", "passes", "fallback", "dynamic",
-        "artifact", "build", "background", "generate", "graph_split", "subclasses", "verify", "compile", "run_repro",
-        "minify_repro", "__init__",
+        "artifact", "build", "background", "generate", "graph_split", "package", "subclasses", "verify", "compile",
+        "run_repro", "minify_repro", "__init__",
     ],
 }  # fmt: skip
 FORBIDDEN = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ..aot.training_spec import TrainingSpec
 from ..ir.size import Program
 from ..ir.substitute import substitute_sizes
-from ..runtime.arena import plan_arena
-from ..runtime.plan_spec import Arena, PlanSpec, Slot, Step
 
 
 @dataclass(frozen=True)
@@ -27,21 +25,6 @@ class Template:
     def at(self, values: Mapping[str, int]) -> Callable[..., Any]:
         """The callable for these values of its symbols."""
         return self.make(self.program.values(values))
-
-
-def spec_at(spec: PlanSpec, values: Mapping[str, int]) -> PlanSpec:
-    """`spec` for these values of its symbols, with its memory arena planned."""
-    spec = substitute_sizes(spec, values)
-    if not spec.ranges:
-        return spec
-    offsets, nbytes = plan_arena(spec.ranges)
-
-    def placed(step: Step) -> Step:
-        if isinstance(step, Arena):
-            return Arena(nbytes)
-        return replace(step, offset=offsets[step.buf]) if isinstance(step, Slot) else step
-
-    return replace(spec, steps=tuple(map(placed, spec.steps)), ranges=())
 
 
 def training_spec_at(spec: TrainingSpec, values: Mapping[str, int]) -> TrainingSpec:

@@ -143,17 +143,37 @@ def _flags_for(sources: Iterable[str], store: Cache, processes: Processes) -> tu
     real = str(_torch_library())
     if not any(USE_SLEEF in source for source in sources):
         return tuple(flag for flag in build_flags() if flag != real)
-    text = "".join(f'extern "C" void {symbol}() {{}}\n' for symbol in _sleef_symbols())
-    line = ["-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{_torch_library().name}"]
-
-    def make() -> bytes:
-        return _built("stand_in.cpp", text, line, (), processes)
-
     try:
-        placeholder = store.get_or_make_file(build_key(text + " ".join(line), store), ".so", make)
+        placeholder = _stand_in(store, processes)
     except (RefusedSource, OSError):
         return build_flags()
     return tuple(str(placeholder) if flag == real else flag for flag in build_flags())
+
+
+def _stand_in(store: Cache, processes: Processes) -> Path:
+    """A library with the soname of torch's that defines SLEEF's symbols."""
+    text = "".join(f'extern "C" void {symbol}() {{}}\n' for symbol in _sleef_symbols())
+    line = ["-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{_torch_library().name}"]
+    key = build_key(text + " ".join(line), store)
+    return store.get_or_make_file(key, ".so", lambda: _built("stand_in.cpp", text, line, (), processes))
+
+
+def build_for(
+    sources: Sequence[str], target: Sequence[str], cache: Cache | None = None, processes: Processes | None = None
+) -> list[Path]:
+    """Like `build_all` for another machine, which the compiler's flags in `target` choose. The libraries name only
+    torch's library, by its soname, and the C library: what they need of OpenMP they find in what torch's library has
+    loaded, whatever its file is called. Raises BuildError if that fails."""
+    store, started = cache or shared_cache(), processes or Processes()
+    flags = (
+        *_COMMON_FLAGS, *target, f"-I{INCLUDE}", "-fopenmp", "-nodefaultlibs", "-Wl,--no-as-needed",
+        str(_stand_in(store, started)), "-Wl,--as-needed", "-lm", "-lc",
+    )  # fmt: skip
+    keys = [_key(source, flags, store) for source in sources]
+    found = [store.get_file(key, ".so") for key in keys]
+    missing = {key: source for key, source, path in zip(keys, sources, found) if path is None}
+    built = _build_missing(missing, store, started, flags, (*flags, *_CAUTIOUS_FLAGS))
+    return [path or built[key] for key, path in zip(keys, found)]
 
 
 def build(source: str, cache: Cache | None = None) -> Path:
@@ -172,20 +192,26 @@ def build_all(
     keys = [build_key(source, store) for source in sources]
     found = [store.get_file(key, ".so") for key in keys]
     missing = {key: source for key, source, path in zip(keys, sources, found) if path is None}
-    built = _build_missing(missing, store, processes or Processes())
+    started = processes or Processes()
+    flags = _flags_for(missing.values(), store, started) if missing else ()
+    built = _build_missing(missing, store, started, flags, (*build_flags(), *_CAUTIOUS_FLAGS))
     return [path or built[key] for key, path in zip(keys, found)]
 
 
-def _build_missing(missing: dict[str, str], store: Cache, processes: Processes) -> dict[str, Path]:
+def _build_missing(
+    missing: dict[str, str], store: Cache, processes: Processes, flags: Sequence[str], otherwise: Sequence[str]
+) -> dict[str, Path]:
     def make(key: str) -> Path:
+        def compiled() -> bytes:
+            return _built("kernels.cpp", missing[key], flags, otherwise, processes)
+
         try:
-            return store.get_or_make_file(key, ".so", lambda: _compile(missing[key], flags, processes))
+            return store.get_or_make_file(key, ".so", compiled)
         except OSError as error:
             raise BuildError(f"a compiled kernel cannot be stored: {error}") from error
 
     if not missing:
         return {}
-    flags = _flags_for(missing.values(), store, processes)
     # Uses a thread even for one source: only the main thread receives a KeyboardInterrupt, so the interrupt cannot
     # arrive halfway through starting a process.
     with ThreadPoolExecutor(max_workers=min(len(missing), _processors())) as pool:
@@ -211,19 +237,19 @@ def _processors() -> int:
 
 def build_key(source: str, cache: Cache | None = None) -> str:
     """The cache key of a source: a hash of everything on which the library depends. BuildError without a compiler."""
+    return _key(source, build_flags(), cache)
+
+
+def _key(source: str, flags: Sequence[str], cache: Cache | None) -> str:
     command = find_compiler(os.environ.get("CXX"))
     identity = compiler_identity(command, cache)
     machine = f"{platform.machine()} {_libc()}"
-    return content_key(source, identity, " ".join(build_flags()), machine, torch.__version__, _headers())
+    return content_key(source, identity, " ".join(flags), machine, torch.__version__, _headers())
 
 
 @functools.cache
 def _headers() -> str:
     return content_key(*[path.read_bytes() for path in sorted(INCLUDE.glob("*.h"))])
-
-
-def _compile(source: str, flags: Sequence[str], processes: Processes) -> bytes:
-    return _built("kernels.cpp", source, flags, [*build_flags(), *_CAUTIOUS_FLAGS], processes)
 
 
 def _built(
@@ -333,7 +359,12 @@ def _open_copy(path: Path) -> ctypes.CDLL | None:
 
 def kernel_addresses(libraries: Sequence[Path], names: Sequence[str]) -> list[int]:
     """The address of each kernel, from the first library that defines it. BuildError if none does."""
-    return [_address([load(path) for path in libraries], name) for name in names]
+    return addresses_in([load(path) for path in libraries], names)
+
+
+def addresses_in(libraries: Sequence[ctypes.CDLL], names: Sequence[str]) -> list[int]:
+    """Like `kernel_addresses`, for libraries that are loaded."""
+    return [_address(libraries, name) for name in names]
 
 
 def _address(libraries: Sequence[ctypes.CDLL], name: str) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -26,8 +28,26 @@ DEFAULT = KNOWN[90]
 _SHARED = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}
 
 
+_chosen: list[Gpu] = []
+
+
+@contextlib.contextmanager
+def compiling_for(arch: int) -> Iterator[None]:
+    """Compile for a GPU of this compute capability, times ten, whatever this machine has. ValueError for one that is
+    not in KNOWN. The caller holds the compile lock."""
+    if arch not in KNOWN:
+        raise ValueError(f"sm_{arch} is not one of {', '.join(f'sm_{known}' for known in KNOWN)}")
+    _chosen.append(KNOWN[arch])
+    try:
+        yield
+    finally:
+        _chosen.pop()
+
+
 def gpu_of(device: torch.device) -> Gpu:
     """The properties of a CUDA device; DEFAULT if this machine does not have it."""
+    if _chosen:
+        return _chosen[-1]
     if not torch.cuda.is_available():
         return DEFAULT
     index = torch.cuda.current_device() if device.index is None else device.index

@@ -185,11 +185,11 @@ class Shapes(LightShapeEnv):
             try:
                 yield Guard(sources[0], "RELATION", self.tree(assumed.expr), line)
             except NoTree:
-                payload = (_SympyHolds(assumed.expr, symbols), tuple(sources[1:]), str(assumed.expr))
+                payload = (SympyHolds(assumed.expr, symbols), tuple(sources[1:]), str(assumed.expr))
                 yield Guard(sources[0], "PREDICATE", payload, line)
 
 
-class _SympyHolds:
+class SympyHolds:
     """Guard predicate: whether a sympy expression is true for these values of `symbols`, in order."""
 
     def __init__(self, expr: Any, symbols: list[sympy.Symbol]) -> None:
