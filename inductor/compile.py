@@ -40,6 +40,7 @@ from .dynamic.dispatch import SPECIAL, DynamicShapeDispatcher, is_symbolic, symb
 from .dynamic.template import Template, training_spec_at
 from .errors import PASSED
 from .fallback import check_expected, fall_back
+from .fastest.trial import Contest, is_wanted
 from .fx_utils.places import label_of, places_in, reason_of
 from .generate import generate, generate_half, generate_sizes, generate_training, trace_training
 from .graph_split import cut_after, cut_at_writes, needs_split, split_graph
@@ -249,6 +250,9 @@ def _compile(
 ) -> Callable[..., Any]:
     with report.phase("cache"):
         key = _variant(graph_key(gm, inputs, attributes_of(gm)), options) if options.cache else None
+        contest = _contest(gm, key, options, report)
+        if contest is not None and (aten := contest.kept_aten({})) is not None:
+            return aten
         artifact = load(key, Artifact, report)
     if artifact is None:
         artifact = generate(gm, inputs, report, options)
@@ -258,9 +262,18 @@ def _compile(
 
     def finish(kernels: Sequence[list[Any]]) -> Callable[..., Any]:
         unasked = options.cudagraphs is None
-        return make_callable(gm, artifact, artifact.spec, kernels[0], _recording(options, report), unasked)
+        call = make_callable(gm, artifact, artifact.spec, kernels[0], _recording(options, report), unasked)
+        return call if contest is None else contest.between(call, artifact.spec.device, {})
 
     return _build([artifact], options, report).use(gm, finish, options.strict)
+
+
+def _contest(
+    gm: fx.GraphModule, key: str | None, options: CompileOptions, report: CompileReport,
+    attributes: Sequence[torch.Tensor] | None = None,
+) -> Contest | None:
+    """What measures a compiled graph against ATen, if that is wanted. The arguments as of `Contest`."""
+    return Contest(gm, key, report, attributes) if is_wanted(options.measure) else None
 
 
 def _build(artifacts: Sequence[Artifact], options: CompileOptions, report: CompileReport) -> Built | Building:
@@ -296,6 +309,7 @@ def _compile_sizes(
         return _train_sizes(gm, inputs, sized, options, report, compile_piece)
     with report.phase("cache"):
         key = _variant(graph_key(gm, sized.known, attributes_of(gm), hints), options) if options.cache else None
+        contest = _contest(gm, key, options, report)
         artifact = load(key, Artifact, report)
     if artifact is None:
         artifact = generate_sizes(gm, sized, report, options)
@@ -306,7 +320,8 @@ def _compile_sizes(
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
         def finish(kernels: Sequence[list[Any]]) -> Callable[..., Any]:
-            return make_callable(gm, artifact, spec_at(artifact.spec, values), kernels[0], recording)
+            call = make_callable(gm, artifact, spec_at(artifact.spec, values), kernels[0], recording)
+            return call if contest is None else contest.between(call, artifact.spec.device, values)
 
         return built.use(gm, finish, options.strict)
 
@@ -321,7 +336,11 @@ def _compile_training(
     compile_piece: Callable[..., Any],
 ) -> Callable[..., Any]:
     captured = Captured.of(gm, inputs)
-    artifact = _training_artifact(captured, inputs, options, report)
+    key = _training_key(captured, inputs, options, report)
+    contest = _contest(gm, key, options, report, captured.attributes)
+    if contest is not None and (aten := contest.kept_aten({})) is not None:
+        return aten
+    artifact = _training_artifact(captured, inputs, key, options, report)
     parts, labels = (artifact.forward, *artifact.backward), _part_labels(gm, artifact)
     recording, places = _recording(options, report), places_in(gm)
     in_pieces = functools.partial(cut_after, gm, compile_piece)
@@ -332,7 +351,8 @@ def _compile_training(
         built = zip(parts, kernels, labels, strict=True)
         forward, *stages = (make_half(part.spec, each, label, recording, places) for part, each, label in built)
         backward = _backward_of(artifact, stages)
-        return wrap(captured, artifact.spec, forward, backward, in_pieces, pruned, in_stages)
+        call = wrap(captured, artifact.spec, forward, backward, in_pieces, pruned, in_stages)
+        return call if contest is None else contest.between(call, artifact.forward.spec.device, {})
 
     return _build(parts, options, report).use(gm, finish, options.strict)
 
@@ -409,7 +429,9 @@ def _train_sizes(
 ) -> Template:
     """Like `_compile_training`, for all sizes that satisfy the assumptions made while compiling."""
     captured = Captured.of(gm, inputs)
-    artifact = _training_artifact(captured, inputs, options, report, sized)
+    key = _training_key(captured, inputs, options, report, sized)
+    contest = _contest(gm, key, options, report, captured.attributes)
+    artifact = _training_artifact(captured, inputs, key, options, report, sized)
     parts = artifact.forward, *artifact.backward
     built = _build(parts, options, report)
     labels, recording, places = _part_labels(gm, artifact), _recording(options, report), places_in(gm)
@@ -422,26 +444,35 @@ def _train_sizes(
                 make_half(spec_at(part.spec, values), each, label, recording, places) for part, each, label in given
             )
             backward = _backward_of(artifact, stages)
-            return wrap(captured, training_spec_at(artifact.spec, values), forward, backward, in_pieces)
+            call = wrap(captured, training_spec_at(artifact.spec, values), forward, backward, in_pieces)
+            return call if contest is None else contest.between(call, artifact.forward.spec.device, values)
 
         return built.use(gm, finish, options.strict)
 
     return Template(program_of(artifact), make)
 
 
-def _training_artifact(
+def _training_key(
     captured: Captured, inputs: Sequence[Any], options: CompileOptions, report: CompileReport,
     sized: Sized | None = None,
-) -> TrainingArtifact:
+) -> str | None:
+    """The key in the disk cache; None if the graph is not kept there."""
+    if not options.cache:
+        return None
     with report.phase("cache"):
         known, hints = (sized.known, sized.hints) if sized else (inputs, None)
         named = captured.attributes, captured.names
-        buckets = active_buckets()
-        key = training_key(captured.gm, inputs, *named, known, hints, buckets) if options.cache else None
-        key = _variant(key, options)
+        return _variant(training_key(captured.gm, inputs, *named, known, hints, active_buckets()), options)
+
+
+def _training_artifact(
+    captured: Captured, inputs: Sequence[Any], key: str | None, options: CompileOptions, report: CompileReport,
+    sized: Sized | None = None,
+) -> TrainingArtifact:
+    with report.phase("cache"):
         artifact = load(key, TrainingArtifact, report)
     if artifact is None:
-        artifact = generate_training(captured.gm, inputs, report, sized, options, buckets)
+        artifact = generate_training(captured.gm, inputs, report, sized, options, active_buckets())
         store(key, artifact, report)
     else:
         for part in (artifact.forward, *artifact.backward):

@@ -13,6 +13,7 @@ from .log.progress import enter_phase
 
 if TYPE_CHECKING:
     from .artifact import Artifact
+    from .fastest.choice import Choice
 
 _kept: contextvars.ContextVar[bool] = contextvars.ContextVar("keeping_artifacts", default=False)
 
@@ -34,6 +35,7 @@ class CompileReport:
     `seconds`: time by phase. `cache`: hit, miss or off. `fallback`: why the graph runs with ATen operators, None if it
     was compiled. `apart`: why the graph is compiled separately for each combination of sizes, None if it is not.
     `not_recorded`: why calls are not recorded as CUDA graphs, for each plan where this was asked for and is impossible.
+    `measured`: what was found to be faster, the compiled graph or ATen, for each class of sizes.
     `artifacts`: the compiled graphs with the source of their kernels, within `keeping_artifacts`; else None.
     """
 
@@ -44,6 +46,7 @@ class CompileReport:
     fallback: str | None = None
     apart: str | None = None
     not_recorded: list[str] = field(default_factory=list)
+    measured: list[Choice] = field(default_factory=list)
     artifacts: list[Artifact] | None = field(default_factory=lambda: [] if _kept.get() else None)
 
     def add(self, piece: CompileReport) -> None:
@@ -59,6 +62,8 @@ class CompileReport:
             self.artifacts += piece.artifacts or ()
         piece.not_recorded.extend(self.not_recorded)
         self.not_recorded = piece.not_recorded  # one list, since calls add to it
+        piece.measured.extend(self.measured)
+        self.measured = piece.measured  # likewise
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:

@@ -21,6 +21,8 @@ class CompileOptions:
     without gradients whose calls are found to be bound by the host, and not at the cost of much memory.
     max_autotune: on a GPU, compute each matrix product by the faster of ATen and generated kernels, which is measured.
     background: build kernels in the background; until they are ready, calls run the graph with ATen.
+    measure: in its first calls, measure each compiled graph against ATen, and keep the faster one. None: if the
+    environment variable PYFRAME_MEASURE is not 0.
     bucket_collectives: join collectives of a graph that follow one another; all ranks must run the same program.
     """
 
@@ -31,6 +33,7 @@ class CompileOptions:
     max_autotune: bool = False
     bucket_collectives: bool = False
     background: bool = False
+    measure: bool | None = None
 
     @staticmethod
     def of(given: Mapping[str, Any] | None) -> CompileOptions:
@@ -41,7 +44,7 @@ class CompileOptions:
                 raise ValueError(f"unknown option {name!r}; accepted: {', '.join(sorted(accepted))}")
             if name == "verify":
                 Policy.of(value)
-            elif not isinstance(value, bool) and not (name == "cudagraphs" and value is None):
+            elif not isinstance(value, bool) and not (name in ("cudagraphs", "measure") and value is None):
                 raise ValueError(f"option {name!r} must be {accepted[name]}, not {value!r}")
         return CompileOptions(**dict(given or {}))
 

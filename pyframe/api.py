@@ -149,7 +149,7 @@ def _checked(
     defaults = Options()
     other = {
         name: getattr(checked, name)
-        for name in ("cudagraphs", "max_autotune", "bucket_collectives", "background", "cache")
+        for name in ("cudagraphs", "max_autotune", "bucket_collectives", "background", "cache", "measure")
         if getattr(checked, name) != getattr(defaults, name)
     }  # fmt: skip
     chosen = find_backend(backend, checked.strict, checked.verify, **other)

@@ -57,7 +57,8 @@ def find_backend(
     backend: Any, strict: bool = False, verify: str | float | None = None, **other: bool
 ) -> Backend:
     """The callable registered under a name, or the given callable itself. `strict` and `verify` are valid for
-    "inductor" only; of the `other` options (`cudagraphs`, `max_autotune`, `bucket_collectives`, `background`, `cache`)
+    "inductor" only; of the `other` options (`cudagraphs`, `max_autotune`, `bucket_collectives`, `background`, `cache`,
+    `measure`)
     every backend of pyframe's own takes what concerns it. Names that are not registered here are looked up in torch's
     registry."""
     for name, given in (("strict", strict), ("verify", verify)):

@@ -31,6 +31,8 @@ class Options:
     max_autotune: with backend "inductor": compute matrix products on a GPU by the faster of ATen and generated kernels.
     background: with backend "inductor": build kernels in the background; until they are ready, calls run the graph
         with ATen.
+    measure: with backend "inductor": measure each compiled graph against ATen in its first calls and keep the faster
+        one. None: if the environment variable PYFRAME_MEASURE is not 0.
     bucket_collectives: with backend "inductor": join collectives of a graph that follow one another.
     cache: with backend "inductor": keep compiled graphs on disk.
     compiled_autograd: backward passes that a call starts are captured, too, as in `pyframe.compiled_autograd()`.
@@ -47,6 +49,7 @@ class Options:
     cudagraphs: bool | None = None
     max_autotune: bool = False
     background: bool = False
+    measure: bool | None = None
     bucket_collectives: bool = False
     cache: bool = True
     compiled_autograd: bool = False
@@ -76,7 +79,7 @@ _USER_OPTIONS: dict[str, tuple[tuple[type, ...], str]] = {
     "recompile_limit": ((int,), "limit"), "strict": ((bool,), "strict"), "verify": ((str, float, int), "verify"),
     "cudagraphs": ((bool,), "cudagraphs"), "max_autotune": ((bool,), "max_autotune"), "cache": ((bool,), "cache"),
     "bucket_collectives": ((bool,), "bucket_collectives"), "background": ((bool,), "background"),
-    "compiled_autograd": ((bool,), "compiled_autograd"),
+    "compiled_autograd": ((bool,), "compiled_autograd"), "measure": ((bool,), "measure"),
 }  # fmt: skip
 
 

@@ -14,6 +14,8 @@ import pytest
 
 # An exception that the compiler does not raise on purpose is an error here, in the processes that tests start too.
 os.environ.setdefault("PYFRAME_STRICT", "internal")
+# The tests are about compiled graphs; those of the choice between them and ATen ask for it.
+os.environ.setdefault("PYFRAME_MEASURE", "0")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job of a shell; processes inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

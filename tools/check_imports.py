@@ -31,9 +31,9 @@ LAYERS: dict[str, list[str]] = {
     "inductor": [
         "_C", "extension", "errors", "log", "dtypes", "overlap", "torch_compat", "verify_policy", "options",
         "torch_options", "compile_report", "ir", "autocast", "modes", "process", "cache", "fx_utils", "eager",
-        "runtime", "cudagraphs", "lower", "schedule", "codegen", "autotune", "aot", "passes", "fallback", "dynamic",
-        "artifact", "build", "background", "generate", "graph_split", "package", "subclasses", "verify", "compile",
-        "run_repro", "minify_repro", "__init__",
+        "runtime", "cudagraphs", "fastest", "lower", "schedule", "codegen", "autotune", "aot", "passes", "fallback",
+        "dynamic", "artifact", "build", "background", "generate", "graph_split", "package", "subclasses", "verify",
+        "compile", "run_repro", "minify_repro", "__init__",
     ],
 }  # fmt: skip
 FORBIDDEN = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd")

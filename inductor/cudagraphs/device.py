@@ -47,6 +47,9 @@ class Device(Protocol):
         """Start a measurement of work on the current stream. The function returned ends it, and returns a function that
         says how many seconds the device needed; None while it is at work."""
 
+    def free_bytes(self) -> int:
+        """The memory that allocations on the device can still have."""
+
     def capture(self, body: Body, tensors: Sequence[Any]) -> Graph:
         """Record what `body(tensors)` queues, without executing it. The graph keeps none of the tensors alive. What
         `body` raises is raised, and RuntimeError if it did something that cannot be recorded."""
@@ -93,6 +96,10 @@ class Cuda:
             return seconds
 
         return stop
+
+    def free_bytes(self) -> int:
+        unused = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(self.index)
+        return torch.cuda.mem_get_info(self.index)[0] + unused
 
     def capture(self, body: Body, tensors: Sequence[Any]) -> Graph:
         graph = torch.cuda.CUDAGraph()

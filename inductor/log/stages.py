@@ -14,7 +14,9 @@ from collections.abc import Iterable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-STAGES = ("sizes", "ir", "schedule", "code", "plan", "cache", "fallbacks", "verify", "cudagraphs", "autotune")
+STAGES = (
+    "sizes", "ir", "schedule", "code", "plan", "cache", "fallbacks", "verify", "cudagraphs", "autotune", "measured",
+)  # fmt: skip
 _enabled = set(os.environ.get("PYFRAME_LOGS", "").split(","))
 _numbers = itertools.count()
 _counts: MutableMapping[str, Any] = collections.Counter()

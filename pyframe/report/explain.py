@@ -138,7 +138,8 @@ def _compiled(gm: Any) -> list[str]:
     if report.fallback is not None:
         return [f"    not compiled: {report.fallback}"]
     found = f"{counted(report.kernels, 'kernel')}, {counted(report.externs, 'ATen call')}"
-    lines = [f"    compiled: {found}, graph cache {report.cache}"]
+    lines = [f"    compiled: {found}, graph cache {report.cache}"] if report.kernels + report.externs else []
+    lines += [f"    {choice}" for choice in dict.fromkeys(report.measured)]
     if report.apart is not None:
         lines.append(f"    compiled for each size: {report.apart}")
     return lines + [f"    without CUDA graphs: {reason}" for reason in dict.fromkeys(report.not_recorded)]

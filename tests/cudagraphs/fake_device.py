@@ -52,6 +52,9 @@ class FakeDevice:
     def timer(self):
         return lambda: lambda: self.seconds
 
+    def free_bytes(self):
+        return 1 << 30
+
     def capture(self, body, tensors):
         """Runs `body` for the errors that it raises, but on copies, as a capture executes nothing; indices are 0, as the
         memory to which they are copied is not written yet."""
