@@ -56,7 +56,10 @@ class Building:
 
     def use(self, gm: fx.GraphModule, finish: Finish, strict: bool) -> Callable[..., Any]:
         """A callable that runs `gm` with ATen until the kernels are built. If they cannot be built, it always does,
-        after one warning; with `strict`, its calls raise CompileError then."""
+        after one warning; with `strict`, its calls raise CompileError then. With kernels that are built already, what
+        `finish` makes of them."""
+        if self.ready():
+            return self._finished(gm, finish, strict)
         eager = run_with_aten(gm)
         compiled: list[Callable[..., Any]] = []
 

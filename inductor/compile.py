@@ -32,6 +32,7 @@ from .aot.vmap_regions import with_vmap_regions
 from .artifact import Artifact, TrainingArtifact, load, program_of, show_code, store
 from .autocast import DEVICES
 from .background import Building, Built
+from .budget import Budget, spending
 from .build import build, make_callable, make_half
 from .cache.file_store import content_key
 from .cache.graph_key import graph_key, half_key, training_key
@@ -47,7 +48,7 @@ from .graph_split import cut_after, cut_at_writes, needs_split, split_graph
 from .log.stages import show
 from .options import CompileOptions
 from .passes import without_known_masks
-from .process.compile_lock import compile_lock
+from .process.compile_lock import compile_lock, without_lock
 from .process.garbage import without_full_collections
 from .process.import_stubs import stub_torch_compiler
 from .process.thread_state import restored_on_error
@@ -78,7 +79,10 @@ def compile_fx(
     """
     options = translated(options, mode, CompileOptions.names())
     chosen = CompileOptions.of(options)
-    with compile_lock, tracing(None):  # torch's tracing context of the capture would make torch load torch._inductor
+    if chosen.budget_s is not None:
+        options["budget_s"] = chosen.budget_s  # one for all parts of the graph
+    # torch's tracing context of the capture would make torch load torch._inductor
+    with compile_lock, tracing(None), spending(chosen.budget_s):
         return without_full_collections(lambda: _compile_any(gm, example_inputs, chosen, options))
 
 
@@ -202,7 +206,8 @@ def _compile_one_size(
     gm: fx.GraphModule, example_inputs: Sequence[Any], options: Mapping[str, Any] | None
 ) -> Callable[..., Any]:
     chosen = CompileOptions.of(options)
-    with compile_lock, tracing(None):  # torch's tracing context of the capture would make torch load torch._inductor
+    # torch's tracing context of the capture would make torch load torch._inductor
+    with compile_lock, tracing(None), spending(chosen.budget_s):
         return without_full_collections(lambda: _compile_any(gm, example_inputs, chosen, options, one_size=True))
 
 
@@ -213,7 +218,7 @@ def _specialized(
     """A callable that compiles the graph at the first call with each new size."""
     options = {**(options or {}), "verify": OFF}  # the whole graph is verified, not its parts
     compile_one = functools.partial(_compile_one_size, options=options)
-    many = functools.partial(_compile_sizes, options=chosen, compile_piece=compile_piece)
+    many = functools.partial(_compile_sizes_within, chosen.budget_s, options=chosen, compile_piece=compile_piece)
     in_pieces = functools.partial(cut_at_writes, gm, compile_piece)
     examples = symbolic_examples(gm, example_inputs)
     return DynamicShapeDispatcher(gm, compile_one, examples, many, check_expected, in_pieces)
@@ -277,13 +282,25 @@ def _contest(
 
 
 def _build(artifacts: Sequence[Artifact], options: CompileOptions, report: CompileReport) -> Built | Building:
-    """The kernels of artifacts, built in the background if that is asked for and the graph is not from the cache."""
-    if options.background and report.cache != "hit":
-        return Building(artifacts, report)
+    """The kernels of artifacts, built in the background if that is asked for and the graph is not from the cache. With
+    a budget, they are waited for while it lasts."""
+    budget = options.budget_s
+    if report.cache != "hit" and (options.background or budget is not None):
+        building = Building(artifacts, report)
+        if budget is not None and not options.background:
+            seconds = budget.left()
+            without_lock(lambda: building.wait(seconds))
+        return building
     return Built([build(artifact, report) for artifact in artifacts])
 
 
 # ---- graphs of many sizes
+
+
+def _compile_sizes_within(budget: Budget | None, *args: Any, **settings: Any) -> Template:
+    """`_compile_sizes`, which takes from this budget."""
+    with spending(budget):
+        return _compile_sizes(*args, **settings)
 
 
 def _compile_sizes(

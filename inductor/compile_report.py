@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .budget import check
 from .log.progress import enter_phase
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class CompileReport:
     was compiled. `apart`: why the graph is compiled separately for each combination of sizes, None if it is not.
     `not_recorded`: why calls are not recorded as CUDA graphs, for each plan where this was asked for and is impossible.
     `measured`: what was found to be faster, the compiled graph or ATen, for each class of sizes.
+    `untuned`: products that were not measured because the budget was spent.
     `artifacts`: the compiled graphs with the source of their kernels, within `keeping_artifacts`; else None.
     """
 
@@ -47,6 +49,7 @@ class CompileReport:
     apart: str | None = None
     not_recorded: list[str] = field(default_factory=list)
     measured: list[Choice] = field(default_factory=list)
+    untuned: int = 0
     artifacts: list[Artifact] | None = field(default_factory=lambda: [] if _kept.get() else None)
 
     def add(self, piece: CompileReport) -> None:
@@ -56,6 +59,7 @@ class CompileReport:
         self.cache = piece.cache
         self.kernels += piece.kernels
         self.externs += piece.externs
+        self.untuned += piece.untuned
         self.fallback = self.fallback or piece.fallback
         self.apart = self.apart or piece.apart
         if self.artifacts is not None:
@@ -67,7 +71,10 @@ class CompileReport:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time that the block takes to phase `name`."""
+        """Add the time that the block takes to phase `name`. OverBudget if there is a budget and it is spent, unless
+        the graph comes from the cache, or may do so."""
+        if name != "cache" and self.cache != "hit":
+            check()
         start = time.perf_counter()
         enter_phase(name)
         try:

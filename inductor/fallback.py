@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import fx
 
+from .budget import OverBudget
 from .eager.operator_errors import run_with_aten
 from .errors import CompileError, InternalCompileError, Unsupported
 from .fx_utils.places import Place, captured_function, name_of, reason_of, user_place
@@ -26,7 +27,11 @@ EXPECTED = (Unsupported, BuildError, OSError)
 
 
 def fall_back(gm: fx.GraphModule, error: Exception, strict: bool) -> Callable[..., Any]:
-    """Warn once and return a callable that runs `gm` with ATen. CompileError if that is not allowed."""
+    """Warn once and return a callable that runs `gm` with ATen. CompileError if that is not allowed. A budget that is
+    spent is no reason for either."""
+    if isinstance(error, OverBudget):
+        count("over_budget")
+        return run_with_aten(gm)
     check_allowed(error, strict)
     count("fallbacks")
     reason, function = reason_of(error), captured_function(gm)

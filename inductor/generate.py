@@ -94,7 +94,7 @@ def generate_training(
     staging, stages = _stages(joint, halves, spec, buckets)
     half = functools.partial(generate_half, report=report, sized=sized, options=options, captured=gm.graph)
     forward = half(halves.forward, uncounted=joint.uncounted)
-    if options.background:
+    if options.background or options.budget_s is not None:
         return _training_artifact(spec, forward, [half(stage, release=True) for stage in stages], sized, staging)
     pool, processes = ThreadPoolExecutor(BUILDERS), Processes()
     try:  # kernels are built while the code of what follows is generated
@@ -181,7 +181,7 @@ def generate_aten(
         from .autotune import tuned  # imported only if it is used
 
         with report.phase("autotune"):
-            groups = tuned(groups, graph)
+            groups = tuned(groups, graph, report=report)
     if graph.generated:
         from .autotune.unmeasured import with_generated_products  # imported only if it is used
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from .budget import Budget
 from .verify_policy import Policy
 
 
@@ -23,6 +24,7 @@ class CompileOptions:
     background: build kernels in the background; until they are ready, calls run the graph with ATen.
     measure: in its first calls, measure each compiled graph against ATen, and keep the faster one. None: if the
     environment variable PYFRAME_MEASURE is not 0.
+    budget_s: seconds that compilation may take, or a Budget that several graphs share; the rest then runs with ATen.
     bucket_collectives: join collectives of a graph that follow one another; all ranks must run the same program.
     """
 
@@ -34,6 +36,7 @@ class CompileOptions:
     bucket_collectives: bool = False
     background: bool = False
     measure: bool | None = None
+    budget_s: Budget | None = None
 
     @staticmethod
     def of(given: Mapping[str, Any] | None) -> CompileOptions:
@@ -44,14 +47,28 @@ class CompileOptions:
                 raise ValueError(f"unknown option {name!r}; accepted: {', '.join(sorted(accepted))}")
             if name == "verify":
                 Policy.of(value)
+            elif name == "budget_s":
+                _budget(value)
             elif not isinstance(value, bool) and not (name in ("cudagraphs", "measure") and value is None):
                 raise ValueError(f"option {name!r} must be {accepted[name]}, not {value!r}")
-        return CompileOptions(**dict(given or {}))
+        made = dict(given or {})
+        if "budget_s" in made:
+            made["budget_s"] = _budget(made["budget_s"])
+        return CompileOptions(**made)
 
     @staticmethod
     def names() -> frozenset[str]:
         """The names of all options."""
         return frozenset(f.name for f in fields(CompileOptions))
+
+
+def _budget(value: Any) -> Budget | None:
+    """The budget that is meant. ValueError for anything but a positive number, a Budget and None."""
+    if value is None or isinstance(value, Budget):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise ValueError(f"option 'budget_s' must be a positive number of seconds, not {value!r}")
+    return Budget(value)
 
 
 DEFAULT = CompileOptions()

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from inductor.budget import Budget
 from inductor.compile_report import keeping_artifacts
 
 from . import _C, metrics
@@ -147,11 +148,13 @@ def _checked(
     mode, options, passed = split_settings(backend, mode, options)
     checked = make_options(fullgraph, dynamic, mode, options)
     defaults = Options()
-    other = {
+    other: dict[str, Any] = {
         name: getattr(checked, name)
         for name in ("cudagraphs", "max_autotune", "bucket_collectives", "background", "cache", "measure")
         if getattr(checked, name) != getattr(defaults, name)
     }  # fmt: skip
+    if checked.budget_s is not None:
+        other["budget_s"] = Budget(checked.budget_s)
     chosen = find_backend(backend, checked.strict, checked.verify, **other)
     checked = dataclasses.replace(checked, float_inputs=takes_fake_tensors(chosen))
     return checked, functools.partial(chosen, **passed) if passed else chosen

@@ -58,7 +58,7 @@ def find_backend(
 ) -> Backend:
     """The callable registered under a name, or the given callable itself. `strict` and `verify` are valid for
     "inductor" only; of the `other` options (`cudagraphs`, `max_autotune`, `bucket_collectives`, `background`, `cache`,
-    `measure`)
+    `measure`, `budget_s`)
     every backend of pyframe's own takes what concerns it. Names that are not registered here are looked up in torch's
     registry."""
     for name, given in (("strict", strict), ("verify", verify)):

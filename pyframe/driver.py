@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from inductor.aot.fake import fake_mode
+from inductor.budget import Budget, spending
 from inductor.log.progress import compiling, enter_phase
 from inductor.log.stages import show
 from inductor.log.warnings import warn
@@ -126,6 +127,9 @@ class FrameCompiler:
 
     def __init__(self, backend: Backend, options: Options, backend_name: str) -> None:
         self.backend, self.options, self.backend_name = backend, options, backend_name
+        # that of the backend, if it has one: both spend it
+        shared = getattr(backend, "keywords", {}).get("budget_s")
+        self.budget: Budget | None = shared or (None if options.budget_s is None else Budget(options.budget_s))
         self.owner = object()
         self.codes_with_entries: WeakCodes = {}  # code objects that may have entries of this compiler
         weakref.finalize(self, _release, self.owner, self.codes_with_entries).atexit = False
@@ -214,6 +218,7 @@ class FrameCompiler:
         if self.for_first_calls is None:
             self.for_first_calls = first = FrameCompiler(find_backend("aot_eager"), self.options, "aot_eager")
             first.always, first.history, first.captures = self.always, self.history, self.captures
+            first.budget = self.budget
             self.recompiles.first_codes = first.generated
         first = self.for_first_calls
         found = first._find_entry(func, locals_, state)
@@ -226,28 +231,26 @@ class FrameCompiler:
     def _captured_or_eager(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> Any:
         """What `_handle_miss` returns for a call that may be captured; `entries` are those that do not fit."""
         code = func.__code__
+        if self.budget is not None and not self.budget.left():
+            counters["over_budget"] += 1
+            return self._runs_eagerly(func, str(self.budget), entries)
         try:
-            follow_resets()
-            user_directives.follow_substitutes()
-            entry = self._capture(func, locals_, len(entries))
-            start = time.perf_counter()
-            failed = entry.guards.check(func, locals_, False)[0]
-            if self.captures:
-                self.captures[-1].guard_seconds = time.perf_counter() - start
-            if failed >= 0:  # a finalizer, for example, changed what was read
+            with spending(self.budget):
+                follow_resets()
+                user_directives.follow_substitutes()
                 entry = self._capture(func, locals_, len(entries))
+                start = time.perf_counter()
+                failed = entry.guards.check(func, locals_, False)[0]
+                if self.captures:
+                    self.captures[-1].guard_seconds = time.perf_counter() - start
+                if failed >= 0:  # a finalizer, for example, changed what was read
+                    entry = self._capture(func, locals_, len(entries))
             _C.install(code, entry)  # before threads that wait for this capture continue: they look for it
             return entry
         except SkipFrame as skip:
             if self.options.fullgraph and not skip.nothing:
                 raise Unsupported(f"{place(func)} cannot be captured: {skip}") from skip
-            show("graph", f"{code.co_qualname} runs eagerly: {skip}")
-            if self.captures is not None and not skip.nothing:
-                self.captures.append(Capture(func.__qualname__, [], [], [], skipped=str(skip)))
-            if not entries:
-                return _C.SKIP
-            self.recompiles.skipped[code] = self.recompiles.skipped.get(code, 0) + 1
-            return None
+            return self._runs_eagerly(func, str(skip), entries, skip.nothing)
         except RecursionError:  # the stack is nearly full, or a traced object is nested too deep
             if self.options.fullgraph:
                 raise
@@ -258,6 +261,20 @@ class FrameCompiler:
                 raise
             warn(f"pyframe: {place(func)} runs eagerly: {error}")
             return _C.SKIP
+
+    def _runs_eagerly(
+        self, func: types.FunctionType, why: str, entries: list[_C.Entry], nothing: bool = False
+    ) -> Any:
+        """What `_handle_miss` returns for a call that is not captured. `nothing`: there is nothing to capture, which is
+        not told."""
+        code = func.__code__
+        show("graph", f"{code.co_qualname} runs eagerly: {why}")
+        if self.captures is not None and not nothing:
+            self.captures.append(Capture(func.__qualname__, [], [], [], skipped=why))
+        if not entries:
+            return _C.SKIP
+        self.recompiles.skipped[code] = self.recompiles.skipped.get(code, 0) + 1
+        return None
 
     def _importing(self, func: types.FunctionType) -> bool:
         """Whether this frame runs for an import that the program triggered; such module code is not captured."""

@@ -39,6 +39,7 @@ class Counters(dict[str, Any]):
             cudagraphs_recorded=0,
             cudagraphs_refused=0,
             templates=0,
+            over_budget=0,
             graphs_measured=0,
             graphs_with_aten=0,
             backward_programs=0,

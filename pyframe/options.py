@@ -33,6 +33,7 @@ class Options:
         with ATen.
     measure: with backend "inductor": measure each compiled graph against ATen in its first calls and keep the faster
         one. None: if the environment variable PYFRAME_MEASURE is not 0.
+    budget_s: seconds that captures and compilation may take; frames and graphs that are left then run uncompiled.
     bucket_collectives: with backend "inductor": join collectives of a graph that follow one another.
     cache: with backend "inductor": keep compiled graphs on disk.
     compiled_autograd: backward passes that a call starts are captured, too, as in `pyframe.compiled_autograd()`.
@@ -50,6 +51,7 @@ class Options:
     max_autotune: bool = False
     background: bool = False
     measure: bool | None = None
+    budget_s: float | None = None
     bucket_collectives: bool = False
     cache: bool = True
     compiled_autograd: bool = False
@@ -80,6 +82,7 @@ _USER_OPTIONS: dict[str, tuple[tuple[type, ...], str]] = {
     "cudagraphs": ((bool,), "cudagraphs"), "max_autotune": ((bool,), "max_autotune"), "cache": ((bool,), "cache"),
     "bucket_collectives": ((bool,), "bucket_collectives"), "background": ((bool,), "background"),
     "compiled_autograd": ((bool,), "compiled_autograd"), "measure": ((bool,), "measure"),
+    "budget_s": ((int, float), "budget_s"),
 }  # fmt: skip
 
 
@@ -104,6 +107,8 @@ def make_options(
             raise UserError(f"option {name!r} must be {' or '.join(t.__name__ for t in wanted)}, not {value!r}")
         if name == "verify":
             _check_verify(value)
+        if name == "budget_s" and not value > 0:
+            raise UserError(f"option 'budget_s' must be a positive number of seconds, not {value!r}")
         changes: dict[str, Any] = {field: value}
         result = dataclasses.replace(result, **changes)
     return result

@@ -11,10 +11,12 @@ from typing import Any, Protocol
 import torch
 
 from ..autocast import without_autocast
+from ..budget import left
 from ..cache.file_store import content_key, shared_cache
 from ..codegen.triton.gpu import Gpu, gpu_of
 from ..codegen.triton.product_configs import configs
 from ..codegen.triton.product_drafts import product_drafts
+from ..compile_report import CompileReport
 from ..dtypes import dtype_name
 from ..errors import Unsupported
 from ..ir.buffer import Buffer, ExternKernel
@@ -38,7 +40,8 @@ class Choice:
 
 
 class Measures(Protocol):
-    """Measures problems on a device: the times of ATen and of each configuration (None if it cannot be used)."""
+    """Measures problems on a device: the times of ATen and of each configuration (None if it cannot be used). Fewer
+    than the problems if the budget is spent."""
 
     def __call__(self, problems: Sequence[Problem]) -> list[tuple[float, list[float | None]] | None]: ...
 
@@ -46,8 +49,12 @@ class Measures(Protocol):
 _chosen: dict[str, Choice] = {}
 
 
-def tuned(steps: Sequence[Group | ExternKernel], graph: GraphIR, measure: Measures | None = None) -> list[Any]:
-    """The schedule, with products in the place of ATen calls (and their epilogues) where a template is faster.
+def tuned(
+    steps: Sequence[Group | ExternKernel], graph: GraphIR, measure: Measures | None = None,
+    report: CompileReport | None = None,
+) -> list[Any]:
+    """The schedule, with products in the place of ATen calls (and their epilogues) where a template is faster. The
+    report is told of products for which this is not known because the budget is spent.
 
     `measure`: instead of the GPU, for tests. Without it and without a GPU the schedule remains as it is.
     """
@@ -59,9 +66,11 @@ def tuned(steps: Sequence[Group | ExternKernel], graph: GraphIR, measure: Measur
     missing = {p.key: p for p in problems.values() if p.key not in _chosen and not _remembered(p)}
     if missing:
         measure = measure or Bench(device)
-        results = without_autocast(measure)(list(missing.values()))
-        for problem, times in zip(missing.values(), results, strict=True):
+        results = without_autocast(measure)(list(missing.values())) if left() else []
+        for problem, times in zip(missing.values(), results):
             _decide(problem, times)
+        if report is not None:
+            report.untuned += len(missing.keys() - _chosen.keys())
     chosen = []
     for at, candidate in enumerate(found):
         choice = _chosen.get(problems[at].key) if at in problems else None

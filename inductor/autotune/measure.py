@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..budget import left
 from ..codegen import codegen
 from ..codegen.triton.gpu import gpu_of
 from ..codegen.triton.source import TritonSource
@@ -76,7 +77,7 @@ class Bench:
 
     def __call__(self, problems: Sequence[Problem]) -> list[tuple[float, list[float | None]] | None]:
         """The times in microseconds of ATen and of each configuration; None where one cannot be used. None for a
-        problem whose inputs do not fit into the device's memory."""
+        problem whose inputs do not fit into the device's memory. Problems for which no budget is left are left out."""
         variants = [(p, config) for p in problems for config in (None, *p.configs)]
         made = [codegen(p.steps(config), p.subgraph()) for p, config in variants]
         sources = [source for source, _ in made if isinstance(source, TritonSource)]
@@ -89,6 +90,8 @@ class Bench:
             futures = triton_build.try_all(list(kernels.values()), self.arch, advance)
             built = dict(zip(kernels, futures, strict=True))
             for problem in problems:  # each while the kernels of those behind it are compiled
+                if not left():
+                    break
                 own, made = made[: 1 + len(problem.configs)], made[1 + len(problem.configs) :]
                 aten, *plans = [self._plan(source, spec, built) for source, spec in own]
                 results.append(self._times(problem, aten, plans))

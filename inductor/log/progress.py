@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from ..budget import Budget, active
+
 DELAY_SECONDS = 2.0
 # What tqdm shows where the number of parts is not known: it would print a rate and question marks.
 _UNCOUNTED, _COUNTED = "{desc}, {elapsed}", "{desc}: {n_fmt} {unit}, {elapsed}"
@@ -26,8 +28,8 @@ _current = threading.local()  # `job`: what this thread compiles, if that may be
 class _Job:
     """One outermost compilation of a thread. `line`: its tqdm, once it has taken long enough."""
 
-    def __init__(self, what: str) -> None:
-        self.what, self.start = what, time.monotonic()
+    def __init__(self, what: str, budget: Budget | None) -> None:
+        self.what, self.start, self.budget = what, time.monotonic(), budget
         self.line: Any = None
         self.phase, self.done, self.total, self.unit = "capture", 0, 0, "parts"
 
@@ -36,16 +38,22 @@ class _Job:
         if self.line is None:
             if time.monotonic() - self.start < DELAY_SECONDS:
                 return
-            about = f"pyframe: {self.what}: {self.phase}"
+            about = self.about()
             tqdm = importlib.import_module("tqdm").tqdm
             self.line = tqdm(file=sys.stderr, leave=False, desc=about, bar_format=_UNCOUNTED)
         line = self.line
         if self.done == 0:
             line.reset()  # tqdm's estimate is that of one phase
-            line.set_description_str(f"pyframe: {self.what}: {self.phase}", refresh=False)
+            line.set_description_str(self.about(), refresh=False)
         line.total, line.n, line.unit = self.total or None, self.done, self.unit
         line.bar_format = None if self.total else _COUNTED if self.done else _UNCOUNTED
         line.refresh()
+
+
+    def about(self) -> str:
+        """What is compiled, the phase, and how much of the budget is spent."""
+        spent = "" if self.budget is None else f" ({self.budget.spent:.0f} of {self.budget.seconds:g} s)"
+        return f"pyframe: {self.what}: {self.phase}{spent}"
 
 
 def show_progress(wanted: bool) -> None:
@@ -65,7 +73,7 @@ def compiling(what: str) -> Iterator[None]:
     if getattr(_current, "job", None) is not None or not is_shown():
         yield
         return
-    job = _current.job = _Job(what)
+    job = _current.job = _Job(what, active())
     try:
         yield
     finally:

@@ -139,6 +139,8 @@ def _compiled(gm: Any) -> list[str]:
         return [f"    not compiled: {report.fallback}"]
     found = f"{counted(report.kernels, 'kernel')}, {counted(report.externs, 'ATen call')}"
     lines = [f"    compiled: {found}, graph cache {report.cache}"] if report.kernels + report.externs else []
+    if report.untuned:
+        lines.append(f"    {counted(report.untuned, 'product')} not tuned: the compile budget is spent")
     lines += [f"    {choice}" for choice in dict.fromkeys(report.measured)]
     if report.apart is not None:
         lines.append(f"    compiled for each size: {report.apart}")

@@ -76,8 +76,13 @@ def test_other_options_of_torch_get_one_warning():
 
 
 def test_names_that_nobody_knows_and_wrong_values_are_errors():
-    with pytest.raises(pyframe.UserError, match=r"unknown option 'max_autotun'; accepted: background, bucket_collectives, cache, compiled_autograd, .*torch.compile's"):
+    with pytest.raises(pyframe.UserError, match=r"unknown option 'max_autotun'; accepted: background, bucket_collectives, budget_s, cache, compiled_autograd, .*torch.compile's"):
         pyframe.compile(program, options={"max_autotun": True})
+    for wrong in (0, -1.5):
+        with pytest.raises(pyframe.UserError, match="'budget_s' must be a positive number of seconds, not"):
+            pyframe.compile(program, options={"budget_s": wrong})
+        with pytest.raises(ValueError, match="'budget_s' must be a positive number of seconds, not"):
+            inductor.compile_fx(torch.fx.symbolic_trace(program), [X], options={"budget_s": wrong})
     with pytest.raises(pyframe.UserError, match="'triton.cudagraphs' must be bool"):
         pyframe.compile(program, options={"triton.cudagraphs": 1})
     with pytest.raises(ValueError, match="unknown mode 'warp'"):

@@ -13,11 +13,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from triton_support import Runner
 
 from inductor.autotune import choose
+from inductor.budget import Budget
 from inductor.codegen import codegen
 from inductor.codegen.triton import TritonSource
 from inductor.codegen.triton.gpu import KNOWN
 from inductor.codegen.triton.product_configs import configs, shared_bytes
 from inductor.codegen.triton.product_descriptors import fits
+from inductor.compile_report import CompileReport
 from inductor.dtypes import dtype_name
 from inductor.ir.buffer import ExternKernel
 from inductor.lower import lower_graph
@@ -227,6 +229,24 @@ def test_aten_stays_where_it_is_as_fast(fresh):
     graph, steps = _graph(lambda x, w: F.linear(x, w).relu(), half(32, 64), half(64, 64))
     assert choose.tuned(steps, graph, Clock(0, aten=1.0)) == steps
     assert choose.tuned(steps, graph) == steps  # no GPU
+
+
+def test_a_spent_budget_ends_measuring(fresh):
+    def fn(x, u, w):
+        return F.linear(F.linear(x, u).relu(), w)
+
+    graph, steps = _graph(fn, half(32, 64), half(64, 64), half(48, 64))
+    clock, spent, report = Clock(1), Budget(1), CompileReport()
+
+    def first_only(problems):
+        spent.seconds = 0
+        return clock(problems[:1])
+
+    with spent.spending():
+        some = choose.tuned(steps, graph, first_only, report)
+        assert [type(s) for s in some].count(Product) == 1 and report.untuned == 1
+        assert choose.tuned(steps, graph, clock, report) == some and report.untuned == 2
+    assert [type(s) for s in choose.tuned(steps, graph, clock)] == [Product] * 2 and len(clock.problems) == 2
 
 
 def test_what_is_measured_computes_the_same(fresh):
