@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import torch
 
 
@@ -16,3 +18,8 @@ def dtype_of(name: str) -> torch.dtype:
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"not a dtype: {name}")
     return dtype
+
+
+def to_float32(value: float) -> float:
+    """The nearest number of float32; infinite for what overflows."""
+    return ctypes.c_float(value).value

@@ -13,12 +13,14 @@ from typing import Any, TypeGuard
 import torch
 from torch import fx
 
+from ..dtypes import to_float32
+
 # Functions that compute a number from numbers.
 _PURE = frozenset(
     value
     for module in (operator, math, builtins) for value in vars(module).values()
     if isinstance(value, type | types.BuiltinFunctionType)
-) | {value for name, value in vars(torch).items() if name.startswith(("sym_", "_sym_"))}  # fmt: skip
+) | {value for name, value in vars(torch).items() if name.startswith(("sym_", "_sym_"))} | {to_float32}  # fmt: skip
 
 
 @dataclass(frozen=True)

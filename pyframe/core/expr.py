@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from inductor.dtypes import to_float32
+
 from .source import Source
 
 
@@ -65,7 +67,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "neg": operator.neg, "pos": operator.pos, "not": operator.not_, "abs": abs,
     "int": int, "float": float, "bool": bool, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt,
     "exp": math.exp, "log": math.log, "log2": math.log2, "log10": math.log10, "sin": math.sin, "cos": math.cos,
-    "tan": math.tan, "tanh": math.tanh, "atan": math.atan, "erf": math.erf,
+    "tan": math.tan, "tanh": math.tanh, "atan": math.atan, "erf": math.erf, "float32": to_float32,
 }  # fmt: skip
 # Operators of RELATION programs; on integers their results are integers.
 _IN_PROGRAM = frozenset("+ - * // % min max == != < <= > >= and or neg not abs".split())
@@ -109,7 +111,7 @@ def _text(tree: Tree, outer: bool = False) -> str:
     args = tree.args
     if tree.op in _PREFIX:
         return f"{_PREFIX[tree.op]}{_text(args[0])}"
-    if tree.op.isalpha() and tree.op not in ("and", "or"):
+    if tree.op.isalnum() and tree.op not in ("and", "or"):
         return f"{tree.op}({', '.join(map(text, args))})"
     compared = tree.op in _COMPARISONS
     written = f" {tree.op} ".join(

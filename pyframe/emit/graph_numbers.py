@@ -16,7 +16,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .. import config
-from ..core.expr import Number, Tree, sources
+from ..core.expr import OPS, Number, Tree, sources
 from ..core.files import skipped_file
 from ..core.guard import Guard
 from ..core.source import Source, UnbackedSource
@@ -63,7 +63,7 @@ class GraphNumbers:
                 node = self._source_node(tree)
             else:
                 args = tuple(self.node(arg) for arg in tree.args)
-                node = self._stack.annotate(graph.call_function(SYMBOLIC_OPS[tree.op], args))
+                node = self._stack.annotate(graph.call_function(SYMBOLIC_OPS.get(tree.op, OPS[tree.op]), args))
             self._nodes[graph, tree] = node
         return node
 

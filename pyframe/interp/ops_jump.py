@@ -42,7 +42,10 @@ def to_bool(frame: Frame, arg: None) -> None:
 
 
 def _is_none(frame: Frame) -> bool:
-    return slots.constant_or(frame.pop(), 0) is None
+    tested = frame.pop()
+    if isinstance(tested, ConstVar) and tested.varies:
+        return tested.python_type() is type(None)
+    return slots.constant_or(tested, 0) is None
 
 
 @op("POP_JUMP_IF_NONE")

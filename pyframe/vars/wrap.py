@@ -54,8 +54,9 @@ from .higher_order import (  # noqa: F401  registers the models of these modules
     transforms,
 )
 from .numbers.dynamic import wrap_number, wrap_tensor
-from .numbers.numpy_scalars import NUMPY_FUNCTIONS, NUMPY_NUMBERS, wrap_function
-from .numbers.numpy_scalars import wrap_number as wrap_numpy_number
+from .numbers.numpy_calls import NUMPY_FUNCTIONS, wrap_function
+from .numbers.numpy_calls import wrap_number as wrap_numpy_number
+from .numbers.numpy_scalars import NUMPY_NUMBERS
 from .objects.annotations import TYPE_FORMS, wrap_type_form
 from .objects.builtin_instances import SCALARS, BuiltinInstanceVar, kind_of
 from .objects.classes import ClassVar

@@ -1,39 +1,30 @@
-"""Models of numpy scalars, and of numpy functions called with scalars or sequences of them.
+"""Numpy scalars: constants of the capture, and those that vary between calls.
 
-Such calls are evaluated while tracing.  Scalars are constants, but those that vary between calls stay numbers in
-operators of torch.  Arrays are modelled elsewhere.
+Arrays are modelled elsewhere, functions of scalars in `numpy_calls`.
 """
 
 from __future__ import annotations
 
-import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core.source import CallSource, Source
-from ..objects.originals import as_first_seen, guard_parts
+from ...core.source import Source
+from ..codegen import Codegen
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
-from ..protocol.const import BINARY, ConstVar, fold, maker
-from ..protocol.opaque import OpaqueVar
-from ..registry import Handler, call_model, register
+from ..protocol.const import BINARY, COMPARE, ConstVar, MethodVar, fold, maker
 from ..tracer import Tracer
-from .dynamic import wrap_number as wrap_python_number
-from .symint import NumberVar
+from . import numpy_arithmetic
+from .number_text import text_of_number
+from .numpy_arithmetic import Operand, python_number
+from .symint import NUMBERS, NumberVar
 
 try:
     import numpy
 except ImportError:  # torch runs without it
     _NUMBERS: tuple[type, ...] = ()
-    NUMPY_FUNCTIONS: tuple[type, ...] = ()
-    _OF_SEQUENCES: frozenset[Any] = frozenset()
 else:
     _NUMBERS = (numpy.number, numpy.bool_)
-    NUMPY_FUNCTIONS = (numpy.ufunc, type(numpy.prod))
-    _OF_SEQUENCES = frozenset(
-        {numpy.prod, numpy.sum, numpy.max, numpy.min, numpy.mean, numpy.median, numpy.any, numpy.all, numpy.argmax}
-        | {numpy.argmin, numpy.var, numpy.std, numpy.round, numpy.clip, numpy.ndim, numpy.size}
-    )
 
 
 def _subclasses(kind: type) -> list[type]:
@@ -44,7 +35,9 @@ def _subclasses(kind: type) -> list[type]:
 NUMPY_NUMBERS = tuple(each for kind in _NUMBERS for each in _subclasses(kind))
 
 
-_SCALARS = (int, float, complex, *NUMPY_NUMBERS)
+SCALARS = (int, float, complex, *NUMPY_NUMBERS)
+# Attributes that depend on the type alone.
+_OF_TYPE = frozenset("dtype shape ndim size itemsize nbytes strides".split())
 
 
 class NumpyNumberVar(ConstVar):
@@ -52,68 +45,178 @@ class NumpyNumberVar(ConstVar):
 
     __slots__ = ()
 
+    takes_numbers = True
+
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
-        if op not in BINARY or not isinstance(slots.constant_or(other, None), _SCALARS):
+        if op not in BINARY:
             return None
-        value = other.constant()
+        if _varies(self) or _varies(other):
+            left, right = map(operand_of, (other, self) if reflected else (self, other))
+            if left and right and (found := numpy_arithmetic.binary(tx, op, left, right)) is not None:
+                return of_number(tx, *found)
+        value = _constant_value(other)
+        if not isinstance(value, SCALARS):
+            return None
         return fold(tx, BINARY[op], *((value, self.value) if reflected else (self.value, value)))
 
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if _varies(self) or _varies(other):
+            left, right = operand_of(self), operand_of(other)
+            if left and right and (found := numpy_arithmetic.compare(tx, op, left, right)) is not None:
+                return of_truth(tx, found)
+        value = _constant_value(other)
+        if isinstance(value, str | bytes | None) and other.is_constant():  # only the type matters
+            return fold(tx, COMPARE[op], self.python_type()(1), value)
+        return None if value is None else fold(tx, COMPARE[op], self.value, value)
+
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        return _call(tx, f"{type(self.value).__name__}.{name}", getattr(self.value, name), args, kwargs)
+        return evaluate(tx, f"{type(self.value).__name__}.{name}", getattr(self.value, name), args, kwargs)
 
 
 class NumpyArgumentVar(NumpyNumberVar):
-    """A numpy scalar that varies between calls. In operators of torch it is `number`, as torch converts it; whatever
-    else reads its value specializes the capture to the value in the current call."""
+    """A numpy scalar that varies between calls: an argument, or computed from one. In operators of torch it is
+    `number`, as torch converts it; `example` is its value in the current call. Whatever else reads the value
+    specializes the capture to it."""
 
     __slots__ = ("example", "number", "tx")
 
     varies = True
 
-    def __init__(self, tx: Tracer, example: Any, number: NumberVar, source: Source) -> None:
+    def __init__(self, tx: Tracer, example: Any, number: NumberVar, source: Source | None) -> None:
         self.tx, self.example, self.number = tx, example, number
         self.source = source
 
     @property
     def value(self) -> Any:
-        self.tx.guard(self.source, "EQUALS", self.example)
-        return self.example
+        return self.python_type()(self.number.constant())
 
     def python_type(self) -> type:
         return type(self.example)
 
     def describe(self) -> str:
-        return f"{self.source}, which varies between calls"
-
-    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if name in ("item", "tolist") and not args and not kwargs:
-            return self.number
-        return super().call_method(tx, name, args, kwargs)
-
-
-class NumpyFunctionVar(ConstVar):
-    """A ufunc, or a numpy function of sequences such as `prod`; evaluated while tracing if the result is a number."""
-
-    __slots__ = ()
+        return self.number.describe() if self.source is None else f"{self.source}, which varies between calls"
 
     def truth(self, tx: Tracer) -> bool:
-        return True
+        return self.number.truth(tx)
 
-    def gives_number(self, args: Sequence[Var]) -> bool:
-        """Whether a call with these arguments, none of them an array, returns a number."""
-        if self.value in _OF_SEQUENCES:
-            return True
-        return type(self.value) is numpy.ufunc and all(isinstance(slots.constant_or(a, None), _SCALARS) for a in args)
+    def unary(self, tx: Tracer, op: str) -> Var:
+        found = numpy_arithmetic.unary(tx, op, Operand(self.example, self.number))
+        return super().unary(tx, op) if found is None else of_number(tx, self.python_type(), found)
 
-    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if (model := call_model(self.value)) is not None:
-            return model(tx, list(args), dict(kwargs))
-        if not self.gives_number(args):
-            return tx.graph_break("unknown-c-function", f"numpy.{self.value.__name__} of something other than numbers")
-        return _call(tx, f"numpy.{self.value.__name__}", self.value, args, kwargs)
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        kind = self.python_type()
+        if name in _OF_TYPE:
+            return NumpyNumberVar(kind(1)).getattr_(tx, name)
+        if name in ("real", "T"):
+            return self
+        return MethodVar(self, name) if callable(getattr(kind, name, None)) else super().getattr_(tx, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if not kwargs:
+            if name in ("item", "tolist") and not args:
+                return self.number
+            if name == "__abs__" and not args:
+                found = numpy_arithmetic.unary(tx, "abs", Operand(self.example, self.number))
+                if found is not None:
+                    return of_number(tx, self.python_type(), found)
+            if name == "astype" and len(args) == 1 and (converted := as_type(tx, self, args[0])) is not None:
+                return converted
+        return super().call_method(tx, name, args, kwargs)
+
+    def format_(self, tx: Tracer, spec: Var) -> Var | None:
+        return text_of_number(tx, self, self.number.python_type()(self.example), spec.constant())
+
+    def str_(self, tx: Tracer) -> Var | None:
+        if self.python_type() is numpy.float32:  # the shortest digits of a float32, unlike `format`
+            return None
+        return self.format_(tx, ConstVar(""))
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.load_const(self.python_type())
+        cg.call_top(lambda: cg.load(self.number))
 
 
-def _call(tx: Tracer, name: str, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+class NumpyTruthVar(NumpyNumberVar):
+    """A `numpy.bool_` that a comparison of scalars that vary has computed: `number` as a bool of Python."""
+
+    __slots__ = ("number",)
+
+    varies = True
+
+    def __init__(self, number: NumberVar) -> None:
+        self.number, self.source = number, None
+
+    @property
+    def value(self) -> Any:
+        return numpy.bool_(self.number.constant())
+
+    def python_type(self) -> type:
+        return numpy.bool_
+
+    def describe(self) -> str:
+        return self.number.describe()
+
+    def truth(self, tx: Tracer) -> bool:
+        return self.number.truth(tx)
+
+    def reconstruct(self, cg: Codegen) -> None:
+        cg.load_const(numpy.bool_)
+        cg.call_top(lambda: cg.load(self.number))
+
+
+def _varies(var: Var) -> bool:
+    return isinstance(var, NumpyArgumentVar) or (isinstance(var, NumberVar) and not var.is_constant())
+
+
+def _constant_value(var: Var) -> Any:
+    """The value of an operand, to which the capture is specialized; None if it is not known while tracing."""
+    if isinstance(var, NumberVar) and var.python_type() in NUMBERS:
+        return var.constant()
+    return slots.constant_or(var, None)
+
+
+def operand_of(var: Var) -> Operand | None:
+    """A number of Python or numpy as an operand; None for what is no int, float or bool, or depends on data."""
+    if isinstance(var, NumpyArgumentVar):
+        return Operand(var.example, var.number)
+    if isinstance(var, NumberVar):
+        return None if var.example is None else Operand(var.python_type()(var.example), var)
+    if not isinstance(var, ConstVar) or isinstance(var, NumpyTruthVar):
+        return None
+    value = var.value
+    plain = python_number(value) if isinstance(value, NUMPY_NUMBERS) else value
+    return Operand(value, ConstVar(plain)) if type(plain) in NUMBERS else None
+
+
+def of_number(tx: Tracer, kind: type, number: Var) -> Var:
+    """The numpy scalar of this type with the value of a Python number."""
+    if not isinstance(number, NumberVar) or number.is_constant():
+        return NumpyNumberVar(kind(number.constant()))
+    return NumpyArgumentVar(tx, kind(number.example), number, None)
+
+
+def of_truth(tx: Tracer, truth: Var) -> Var:
+    if not isinstance(truth, NumberVar) or truth.is_constant():
+        return NumpyNumberVar(numpy.bool_(truth.constant()))
+    return NumpyTruthVar(truth)
+
+
+def as_type(tx: Tracer, var: Var, dtype: Var) -> Var | None:
+    """A number that varies, converted to a type of numpy; None if it has to be converted now."""
+    wanted = slots.constant_or(dtype, None)
+    try:
+        kind = numpy.dtype(wanted).type if wanted is not None else None
+    except TypeError:
+        return None
+    operand = operand_of(var)
+    if kind is None or operand is None or not _varies(var):
+        return None
+    number = numpy_arithmetic.convert(tx, kind, operand)
+    return None if number is None else of_number(tx, kind, number)
+
+
+def evaluate(tx: Tracer, name: str, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    """`fn(*args, **kwargs)` of constants, called while tracing."""
     try:
         values, named = [arg.plain() for arg in args], {key: arg.plain() for key, arg in kwargs.items()}
     except NotConstant:
@@ -124,32 +227,4 @@ def _call(tx: Tracer, name: str, fn: Any, args: Sequence[Var], kwargs: Mapping[s
     return result
 
 
-def wrap_number(tx: Tracer, value: Any, source: Source | None) -> Var:
-    """The Var of a numpy scalar that existed before the frame, or of a constant."""
-    if source is not None and value.dtype.kind in "iuf" and type(plain := value.item()) in (int, float):
-        number = wrap_python_number(tx, plain, CallSource(source, numpy.generic.item, "item"), source)
-        if number is not None:
-            tx.guard(source, "TYPE", type(value))
-            return NumpyArgumentVar(tx, value, number, source)
-    tx.guard(source, "EQUALS", value)
-    return NumpyNumberVar(value, source)
-
-
-def wrap_function(tx: Tracer, value: Any, source: Source | None) -> Var:
-    """The Var of a numpy function; opaque if the program has replaced its Python implementation."""
-    tx.guard(source, "ID", value)
-    written_in_python = getattr(value, "_implementation", None)
-    if isinstance(written_in_python, types.FunctionType):
-        if not as_first_seen(written_in_python):
-            return OpaqueVar(value, source)
-        guard_parts(tx, written_in_python)
-    return NumpyFunctionVar(value, source)
-
-
-def _constructor(cls: type) -> Handler:
-    return lambda tx, args, kwargs: _call(tx, f"numpy.{cls.__name__}", cls, args, kwargs)
-
-
-for _cls in NUMPY_NUMBERS:
-    register(_cls)(_constructor(_cls))
 maker(*NUMPY_NUMBERS)(NumpyNumberVar)

@@ -35,6 +35,7 @@ SYMBOLIC_OPS: dict[str, Callable[..., Any]] = {
     "float": torch.sym_float, "sqrt": torch._sym_sqrt,  # type: ignore[attr-defined]  # not in torch's stubs
     "and": operator.and_, "or": operator.or_,
 }  # fmt: skip
+del SYMBOLIC_OPS["float32"]
 _WHY = "which is computed from tensor data, drawn at random or marked as unbacked"
 _UNARY = {"-": "neg", "+": "pos"}
 _DIVIDES = ("/", "//", "%")
@@ -113,7 +114,9 @@ class NumberVar(Var):
         if op.endswith("="):
             return None
         if not is_number(other):
-            return self.known().binary(tx, op, other, reflected) if isinstance(other, ConstVar) else None
+            if not isinstance(other, ConstVar) or other.takes_numbers:
+                return None
+            return self.known().binary(tx, op, other, reflected)
         if op == "@" or op in ("<<", ">>") and float in (self.python_type(), other.python_type()):
             return None  # unlike Python's floats, torch's symbolic ones can be shifted
         return apply(tx, op, *((other, self) if reflected else (self, other)))
@@ -121,7 +124,7 @@ class NumberVar(Var):
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         if is_number(other):
             return apply(tx, op, self, other)
-        if not isinstance(other, ConstVar):
+        if not isinstance(other, ConstVar) or other.takes_numbers:
             return None
         if isinstance(other.value, abstract.Number):
             return fold(tx, COMPARE[op], self.constant(), other.value)
@@ -189,7 +192,9 @@ def is_unbacked(var: Var) -> bool:
 
 
 def is_number(var: Var) -> bool:
-    return isinstance(var, NumberVar) or (isinstance(var, ConstVar) and type(var.value) in NUMBERS)
+    if isinstance(var, ConstVar):
+        return not var.takes_numbers and type(var.value) in NUMBERS
+    return isinstance(var, NumberVar)
 
 
 def assume(tx: Tracer, tree: Tree) -> None:
@@ -211,7 +216,7 @@ def apply(tx: Tracer, op: str, *args: Var) -> Var:
             return fold(tx, OPS[op], *(arg.constant() for arg in args))
         if not numbers:
             return make(OPS[op](*(arg.constant() for arg in args)))
-        if all(number.sym is not None for number in numbers):
+        if op in SYMBOLIC_OPS and all(number.sym is not None for number in numbers):
             values = [arg.sym if isinstance(arg, NumberVar) else _number(arg.constant()) for arg in args]
             found = SYMBOLIC_OPS[op](*values)
             return make(found) if type(found) is torch.SymInt else _of_floats_perhaps(tx, op, args, found)
@@ -262,6 +267,21 @@ def _stays_real(tx: Tracer, op: str, args: Sequence[Var]) -> bool:
     return apply(tx, ">", args[0], ConstVar(0)).truth(tx)
 
 
+def place_from_start(tx: Tracer, index: Var, size: int | torch.SymInt) -> Var:
+    """An int that may be negative, as an index into `size` items, counted from the first one: one capture serves both
+    signs. Returns `index` itself if its sign is known, or if it is out of range, which is an error of the operator."""
+    if not isinstance(index, NumberVar) or index.is_constant() or is_unbacked(index):
+        return index
+    if symbolic.surely_true(index.sym >= 0) or symbolic.surely_true(index.sym < 0):
+        return index
+    count = make(size)
+    if is_unbacked(count):
+        return index
+    if not apply(tx, "<", index, count).truth(tx) or not apply(tx, ">=", index, apply(tx, "neg", count)).truth(tx):
+        return index
+    return apply(tx, "%", index, count)
+
+
 def tree_of(var: Var) -> Tree:
     return var.tree if isinstance(var, NumberVar) else Number.of(var.constant())
 
@@ -299,6 +319,7 @@ def from_symbolic(value: Any) -> Var:
 def _of_math(function: Callable[..., Any], op: str) -> Handler:
     def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         (arg,) = args
+        arg = getattr(arg, "number", arg)  # of a numpy scalar that varies
         if isinstance(arg, NumberVar) and (arg.sym is not None or op == "sqrt"):
             return apply(tx, op, arg)
         return fold(tx, function, arg.constant())
@@ -319,12 +340,12 @@ def _of_floats(op: str) -> Handler:
     function = OPS[op]
 
     def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-        arg = args[0]
+        arg = getattr(args[0], "number", args[0])  # of a numpy scalar that varies
         base: Any = args[1].value if len(args) == 2 and isinstance(args[1], ConstVar) else None
         if isinstance(arg, NumberVar) and type(base) in (int, float) and base > 0 and base != 1:  # as in math.log
-            return slots.binary(tx, "/", run(tx, args[:1], {}), ConstVar(math.log(base)))
+            return slots.binary(tx, "/", run(tx, [arg], {}), ConstVar(math.log(base)))
         if len(args) > 1 or not isinstance(arg, NumberVar) or arg.is_constant() or is_unbacked(arg):
-            return fold(tx, function, *(each.constant() for each in args))
+            return fold(tx, function, *(each.constant() for each in (arg, *args[1:])))
         if not all(apply(tx, how, arg, ConstVar(bound)).truth(tx) for how, bound in _DOMAINS[op]):
             return fold(tx, function, arg.constant())
         return NumberVar(tx, Expr(op, (arg.tree,)), None, function(arg.example))

@@ -93,11 +93,13 @@ def fold(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
 
 class ConstVar(HeldVar):
     """A value known while tracing: a number, a string, None, a dtype, an enum member ... `varies`: it varies between
-    calls, and reading `value` specializes the capture to that of the current call."""
+    calls, and reading `value` specializes the capture to that of the current call. `takes_numbers`: its own operators
+    and comparisons take numbers, so that those of Python's numbers leave the operation to it."""
 
     __slots__ = ()
 
     varies: ClassVar[bool] = False
+    takes_numbers: ClassVar[bool] = False
 
     def constant(self) -> Any:
         return self.value
@@ -159,6 +161,8 @@ class ConstVar(HeldVar):
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         if not isinstance(self.value, FOLDED) and not isinstance(self.value, enum.Enum):
             return None
+        if self._leaves_to(other):
+            return None
         if op.endswith("=") or not other.is_constant():
             if op == "%" and isinstance(self.value, str | bytes) and not reflected:
                 return self.call_method(tx, "__mod__", [other], {})
@@ -168,8 +172,11 @@ class ConstVar(HeldVar):
             tx.limit_size(result_size_bounds.BINARY[op](left, right), f"the result of {op}")
         return fold(tx, BINARY[op], left, right)
 
+    def _leaves_to(self, other: Var) -> bool:
+        return isinstance(other, ConstVar) and other.takes_numbers and type(self.value) in (bool, int, float)
+
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
-        if not other.is_constant():
+        if self._leaves_to(other) or not other.is_constant():
             return None
         return fold(tx, COMPARE[op], self.value, other.constant())
 

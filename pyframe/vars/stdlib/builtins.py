@@ -85,7 +85,8 @@ def _is_derived(tx: Tracer, args: Args, kind: type) -> Var:
     classes = args[1].constant()
     lookup(kind, "__class__")
     guard_answer(tx, issubclass, kind, classes)
-    value = slots.constant_or(args[0], None)
+    varies = isinstance(args[0], ConstVar) and args[0].varies
+    value = None if varies else slots.constant_or(args[0], None)
     if isinstance(args[0], InstanceVar) and isinstance(args[0].value, kind):
         value = args[0].value
     try:
@@ -197,6 +198,8 @@ def _via(function: Any, method: str) -> Handler:
     def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         if function in (int, float) and len(args) == 1 and not kwargs and isinstance(args[0], NumpyArgumentVar):
             return args[0].number.call_method(tx, method, [], {})
+        if function is abs and isinstance(args[0], NumpyArgumentVar):
+            return args[0].call_method(tx, method, args[1:], kwargs)
         if all(arg.is_constant() for arg in args) and not kwargs:
             return fold(tx, function, *(arg.constant() for arg in args))
         if kwargs and all(arg.is_constant() for arg in (*args, *kwargs.values())):

@@ -19,7 +19,9 @@ from ...core.source import Source
 from ..codegen import Codegen
 from ..containers.iterator import ItemsIteratorVar
 from ..containers.sequence import ListVar, SequenceVar, SliceVar, TupleVar, is_plain
-from ..numbers.numpy_scalars import NUMPY_NUMBERS, NumpyNumberVar
+from ..numbers.numpy_scalars import NUMPY_NUMBERS, NumpyArgumentVar, NumpyNumberVar
+from ..numbers.symint import NumberVar
+from ..objects.namedtuple import NamedTupleVar
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.class_reads import MISSING, lookup
@@ -28,7 +30,7 @@ from ..tracer import Tracer
 from . import tensor_class
 from .numpy_examples import Returned, compare_with_numpy, example_of, storage_of
 from .overrides import leaves_of
-from .tensor import INPLACE, TensorVar
+from .tensor import INPLACE, TensorVar, moves_view
 
 try:
     import numpy
@@ -196,6 +198,12 @@ class NdArrayVar(Var):
         return make(self.tensor.fake.shape[0])
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
+        if not self.scalar and _is_view_at_varying(key):
+            view = self.tensor.getitem(tx, key)
+            scalar = isinstance(view, TensorVar) and view.fake.dim() == 0
+            view = view.call_method(tx, "clone", [], {}) if scalar else view
+            assert isinstance(view, TensorVar)
+            return NdArrayVar(view, None, scalar)
         return _node(tx, "getitem", operator.getitem, [self, key], {})
 
     def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
@@ -220,12 +228,28 @@ class NdArrayVar(Var):
         cg.call_top(lambda: cg.load(self.tensor))
 
 
+def _is_view_at_varying(key: Var) -> bool:
+    """Whether indexing with `key` yields a view, or an element, whose place depends on a number that varies. Tensors
+    have no views in reverse order."""
+    keys = key.items if isinstance(key, TupleVar) else [key]
+    parts = [part for each in keys for part in (each.parts if isinstance(each, SliceVar) else [each])]
+    steps = [slots.constant_or(each.step, 0) for each in keys if isinstance(each, SliceVar)]
+    if not all(step is None or isinstance(step, int) and step > 0 for step in steps):
+        return False
+    varies = any(isinstance(part, NumpyArgumentVar | NumberVar) and not _is_known(part) for part in parts)
+    return varies and all(map(moves_view, keys))
+
+
+def _is_known(var: Var) -> bool:
+    return isinstance(var, NumberVar) and (var.is_constant() or var.example is None)
+
+
 def _module_name(kind: type) -> str:
     return f"numpy.{kind.__name__}"
 
 
 def is_operand(other: Var) -> bool:
-    return isinstance(other, NdArrayVar) or isinstance(
+    return isinstance(other, NdArrayVar | NumpyArgumentVar | NumberVar) or isinstance(
         slots.constant_or(other, None), (int, float, complex, *NUMPY_NUMBERS)
     )
 
@@ -290,7 +314,9 @@ def _as_arrays(value: Any) -> Any:
 def _as_tensors(value: Any) -> Any:
     if isinstance(value, torch_numpy().ndarray):
         return value.tensor
-    return type(value)(map(_as_tensors, value)) if type(value) in (list, tuple) else value
+    if isinstance(value, tuple):  # also torch.return_types.*
+        return tuple(map(_as_tensors, value))
+    return list(map(_as_tensors, value)) if type(value) is list else value
 
 
 def _view(array: Any, dtype: Any = None) -> Any:
@@ -367,7 +393,11 @@ def try_node(
         if shares and each.shares is False:
             copies.append(tensor)
     made = _result(tx, _copied(tx, result, copies), returned)
-    return _KINDS[kind](made.items) if is_plain(made) and kind in _KINDS else made
+    if not is_plain(made) or kind is None:
+        return made
+    if hasattr(kind, "_fields"):  # as numpy.linalg.svd
+        return NamedTupleVar(kind, made.items)
+    return _KINDS[kind](made.items) if kind in _KINDS else made
 
 
 # `torch._numpy` returns tuples where NumPy returns lists, and the reverse.
@@ -445,7 +475,11 @@ def _example(var: Var, most: float, number: int) -> Any:
         return array[()] if var.scalar else array
     if is_plain(var):
         return var.python_type()(_example(item, most, number) for item in var.items)
-    return var.constant()
+    if isinstance(var, SliceVar):
+        return slice(*(_example(part, most, number) for part in var.parts))
+    if isinstance(var, NumberVar) and var.example is not None:
+        return var.python_type()(var.example)
+    return var.example if isinstance(var, NumpyArgumentVar) else var.constant()
 
 
 def _node_argument(tx: Tracer, var: Var) -> Var:
@@ -456,6 +490,10 @@ def _node_argument(tx: Tracer, var: Var) -> Var:
         return type(var)([_node_argument(tx, item) for item in var.items])
     if isinstance(var, TensorVar | SliceVar | SequenceVar):
         return var if not isinstance(var, TensorVar) else var.unsupported(tx, "use as an argument of a numpy function")
+    if isinstance(var, NumpyArgumentVar):
+        dtype = torch.from_numpy(numpy.zeros(1, var.python_type())).dtype
+        empty = tx.graph.call(torch.empty, [()], {"dtype": ConstVar(dtype), "device": ConstVar(torch.device("cpu"))})
+        return empty.call_method(tx, "fill_", [var.number], {})
     value = slots.constant_or(var, None)
     if isinstance(value, numpy.dtype) or isinstance(value, type) and issubclass(value, numpy.generic):
         return ConstVar(numpy.dtype(value).name)

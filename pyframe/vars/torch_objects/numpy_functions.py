@@ -18,7 +18,7 @@ from ...core.source import CallSource, Source
 from ..codegen import Codegen
 from ..containers.sequence import TupleVar, is_plain
 from ..numbers.dynamic import wrap_tensor
-from ..numbers.numpy_scalars import NUMPY_FUNCTIONS, NumpyFunctionVar
+from ..numbers.numpy_calls import NUMPY_FUNCTIONS, NumpyFunctionVar
 from ..objects.originals import as_first_seen, guard_parts
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var

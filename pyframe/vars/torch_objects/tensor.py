@@ -17,7 +17,7 @@ from ..codegen import Codegen
 from ..containers.iterator import ItemsIteratorVar, NotRebuilt
 from ..containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
 from ..numbers.numpy_scalars import NUMPY_NUMBERS, NumpyArgumentVar
-from ..numbers.symint import NumberVar, is_number, is_unbacked
+from ..numbers.symint import NumberVar, is_number, is_unbacked, place_from_start
 from ..objects.originals import torchs_own
 from ..protocol import dunder
 from ..protocol.base import NotConstant, Var
@@ -88,14 +88,20 @@ def _keys(key: Var) -> list[Var]:
     return [each.number if isinstance(each, NumpyArgumentVar) else each for each in keys]
 
 
+def _is_view_at_varying(key: Var) -> bool:
+    """Whether indexing with `key` yields a view whose place depends on a number that varies."""
+    keys = _keys(key)
+    return any(map(_is_symbolic, keys)) and all(map(moves_view, keys))
+
+
 def _is_symbolic(key: Var) -> bool:
     """Whether a key is an int that is not a constant of the capture."""
     return isinstance(key, NumberVar) and key.python_type() is int and not key.is_constant()
 
 
-def _moves_view(key: Var) -> bool:
+def moves_view(key: Var) -> bool:
     """Whether indexing with `key` yields a view: an int, a slice, None or an Ellipsis."""
-    number = is_number(key) and key.python_type() is int
+    number = isinstance(key, NumpyArgumentVar) or is_number(key) and key.python_type() is int
     return number or isinstance(key, SliceVar) or _is(key, None, Ellipsis)
 
 
@@ -352,9 +358,8 @@ class TensorVar(Var):
         if tx.overrides.may_override([self, key]):
             return tx.overrides.method("__getitem__", [self, key], {})
         key = key.as_index(tx)
-        keys = _keys(key)
-        if any(map(_is_symbolic, keys)) and all(map(_moves_view, keys)):
-            return self._viewed(tx, keys)
+        if _is_view_at_varying(key):
+            return self._viewed(tx, _keys(key))
         return tx.graph.call(operator.getitem, [self, key], {})
 
     def _viewed(self, tx: Tracer, keys: Sequence[Var]) -> Var:
@@ -368,7 +373,8 @@ class TensorVar(Var):
             elif is_number(each):
                 if is_unbacked(each) and not tx.graph_error_is_equivalent:
                     tx.graph_break("tensor-to-python", "an index read from a tensor may be out of range")
-                view = tx.graph.call(torch.select, [view, dim, each], {})
+                at = place_from_start(tx, each, view.fake.shape[dim])
+                view = tx.graph.call(torch.select, [view, dim, at], {})
                 continue
             elif isinstance(each, SliceVar):
                 before = [ConstVar(slice(None))] * dim
@@ -383,9 +389,8 @@ class TensorVar(Var):
             tx.overrides.method("__setitem__", [self, key, value], {})
             return
         key = key.as_index(tx)
-        keys = _keys(key)
-        if any(map(_is_symbolic, keys)) and all(map(_moves_view, keys)):
-            tx.graph.call(operator.setitem, [self._viewed(tx, keys), ConstVar(Ellipsis), value], {})
+        if _is_view_at_varying(key):
+            tx.graph.call(operator.setitem, [self._viewed(tx, _keys(key)), ConstVar(Ellipsis), value], {})
             return
         tx.graph.call(operator.setitem, [self, key, value], {})
 

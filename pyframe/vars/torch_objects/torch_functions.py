@@ -30,6 +30,7 @@ from . import process_settings
 from .comparisons import compare
 from .contexts import EXIT_ATTENTION
 from .filled import fill
+from .number_tensors import of_number
 from .numpy_arrays import dtype_of_scalars, from_array
 from .overrides import OPERATORS, leaves_of
 from .stacked import stack
@@ -236,6 +237,8 @@ class TorchFunctionVar(HeldVar):
         shared = from_array(tx, value, args, kwargs)
         if shared is not None:
             return shared
+        if (filled := of_number(tx, value, args, kwargs)) is not None:
+            return filled
         kwargs = dtype_of_scalars(tx, value, args, kwargs)
         if value in COMPILING:
             return ConstVar(True)

@@ -53,6 +53,17 @@ def the_same_array(a):
     return b is a, np.asarray(a, a.dtype) is a, np.array(a) is a, np.array(a, copy=False) is a, np.asanyarray(a) is a
 
 
+@case(np.array([[3.0, 1.0, 0.5], [1.0, 4.0, -1.0], [0.5, -1.0, 2.0]]))
+def factors_of_matrices(a):
+    u, s, v = np.linalg.svd(a)
+    found = np.linalg.svd(a, full_matrices=False)
+    q, r = np.linalg.qr(a)
+    w, vectors = np.linalg.eigh(a)
+    sign, log = np.linalg.slogdet(a)
+    parts = found.S, found[0] * found.S @ found.Vh, np.linalg.qr(a).R, len(found), np.linalg.eigh(a).eigenvalues
+    return (u * s) @ v, q @ r, (vectors * w) @ vectors.T, sign * np.exp(log), parts, isinstance(found, tuple)
+
+
 @case(X)
 def other_constructors(x):
     return np.asanyarray([1.0, 2]), np.ascontiguousarray([[1, 2]]), np.array(x), np.asarray(x), np.array([])
