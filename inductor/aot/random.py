@@ -57,7 +57,7 @@ def seeded(gm: torch.fx.GraphModule, devices: Sequence[str] = ("cuda",)) -> None
         if rewrite is None or node.kwargs.get("generator") is not None:
             continue
         vals = node.meta["val"] if isinstance(node.meta["val"], tuple | list) else (node.meta["val"],)
-        order = dense_order(vals[0].shape, vals[0].stride())
+        order = _order(vals[0])
         if vals[0].device.type not in devices or order is None or not 0 < vals[0].numel() < _MOST:
             continue
         source = seeds.setdefault(vals[0].device, _Seeds(gm.graph, vals[0].device))
@@ -78,6 +78,12 @@ def seeded(gm: torch.fx.GraphModule, devices: Sequence[str] = ("cuda",)) -> None
     if seeds:
         gm.graph.lint()
         gm.recompile()
+
+
+def _order(val: torch.Tensor) -> list[int] | None:
+    """The dimensions of a dense tensor, outermost first. Those of size 1 stay where they are if the tensor is
+    contiguous, so that their strides do, too."""
+    return list(range(val.dim())) if val.is_contiguous() else dense_order(val.shape, val.stride())
 
 
 def draws_in_kernels(graph: torch.fx.Graph) -> bool:

@@ -10,6 +10,7 @@ from . import (
     index_writes,
     indexing,
     partial_writes,
+    patches,
     pointwise,
     pooling,
     products,
@@ -27,5 +28,5 @@ __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_grap
 # Importing these modules registers their lowerings.
 _MODULES = (
     batch_norm, complex_memory, convolution, creation, flex_attention, index_writes, indexing, partial_writes,
-    pointwise, pooling, products, random, reductions, scans, sorting, views,
+    patches, pointwise, pooling, products, random, reductions, scans, sorting, views,
 )  # fmt: skip

@@ -86,15 +86,15 @@ def avg_pool2d_backward(
 ) -> TensorValue:
     """For each element of the input, the sum of the gradients of the windows that contain it, divided by their size."""
     val, window = graph.val, _window(x, kernel, stride, padding, 1)
-    padded = window.padding != (0, 0) or ceil_mode
     if not on_gpu(val) or not val.dtype.is_floating_point or 0 in grad.size:
         raise Unlowered
-    if padded and not (divisor_override or count_include_pad and not ceil_mode):
-        raise Unlowered
-    grad, part = grad.realize(graph), 1.0 / (divisor_override or window.area)
+    grad, dtype, out = grad.realize(graph), compute_dtype(val.dtype), grad.size[-2:]
+    even = _is_divisor_known(window, ceil_mode, count_include_pad, divisor_override)
 
     def share(index: tuple[Index, ...], place: Sequence[Index]) -> Any:
-        return ops.mul(grad.load(place), ops.constant(part, compute_dtype(val.dtype)))
+        if even:
+            return ops.mul(grad.load(place), ops.constant(1.0 / (divisor_override or window.area), dtype))
+        return ops.div(grad.load(place), ops.to_dtype(_counted(window, place, out, count_include_pad), dtype))
 
     return _spread(graph, grad, window, 1, share)
 
@@ -130,16 +130,48 @@ def avg_pool2d(
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> TensorValue:
     """The mean of each window."""
-    val = graph.val
+    val, out = graph.val, graph.val.shape[-2:]
     window = _window(x, kernel, stride, padding, 1)
-    padded = window.padding != (0, 0) or ceil_mode
-    if not val.dtype.is_floating_point or padded and not (divisor_override or count_include_pad and not ceil_mode):
+    even = _is_divisor_known(window, ceil_mode, count_include_pad, divisor_override)
+    if not val.dtype.is_floating_point or not even and not on_gpu(val):
         raise Unlowered
     total = _pooled(graph, x, val, window, 0.0, ops.add)
     share, dtype = 1.0 / (divisor_override or window.area), compute_dtype(val.dtype)
-    add, total.work = total.inner_fn, total.work + 1
-    total.inner_fn = lambda index: ops.mul(add(index), ops.constant(share, dtype))
+    add, total.work = total.inner_fn, total.work + (1 if even else 6)
+
+    def mean(index: tuple[Index, ...]) -> Any:
+        if even:
+            return ops.mul(add(index), ops.constant(share, dtype))
+        return ops.div(add(index), ops.to_dtype(_counted(window, index, out, count_include_pad), dtype))
+
+    total.inner_fn = mean
     return total
+
+
+def _is_divisor_known(window: Window, ceil_mode: bool, count_include_pad: bool, divisor: int | None) -> bool:
+    """Whether the sums of all windows are divided by the same number."""
+    return bool(divisor) or not ceil_mode and (count_include_pad or window.padding == (0, 0))
+
+
+def _counted(window: Window, index: Sequence[Index], out: Sequence[int], count_include_pad: bool) -> Any:
+    """The number of elements in the window of a place of the result, as int32: those of the padding count if
+    `count_include_pad`, but not what a window of `ceil_mode` has beyond it. `out` is the size of the result."""
+
+    def number(value: Index) -> Any:
+        return ops.index_expr(value, torch.int32)
+
+    counts = []
+    for d, place in enumerate(index[-2:]):
+        padding, length = window.padding[d], window.kernel[d]
+        first, low = place * window.stride[d] - padding, -padding if count_include_pad else 0
+        limit = window.size[d] + (padding if count_include_pad else 0)
+        start, end = number(first), number(first + length)
+        if low > -padding:
+            start = ops.maximum(start, number(low))
+        if (out[d] - 1) * window.stride[d] - padding + length > limit:
+            end = ops.minimum(end, number(limit))
+        counts.append(ops.sub(end, start))
+    return ops.mul(*counts)
 
 
 def _window(x: TensorValue, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Window:

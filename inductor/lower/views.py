@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from ..errors import Unsupported
+from ..fx_utils.views import OF_ALL_ELEMENTS, operator_name
 from ..ir.buffer import Layout, contiguous_strides
 from ..ir.handler import ops
 from ..ir.nodes import BufferView, Pointwise, TensorValue, store_interleaved
 from ..ir.size import AnySize, Size, quotient
 from ..ir.symbolic import Index
 from .common import drop, view_of, with_dims
-from .registry import LoweringGraph, Unlowered, lowering
+from .registry import LoweringGraph, Unlowered, find, lowering
 
 
 def view_strides(size: Sequence[int], stride: Sequence[int], new: Sequence[int]) -> tuple[int, ...] | None:
@@ -259,14 +261,18 @@ MAX_PARTS = 4
 # On a GPU, a result of at most SMALL elements may have more parts: otherwise each part would need its own kernel.
 MAX_SMALL_PARTS, SMALL = 24, 1 << 18
 PAIR = 2
+# Operators that have lowerings, but are mostly calls of ATen.
+_NOT_LOOPS = ("mm", "bmm", "convolution", "convolution_backward", "sort", "topk")
 
 
 @lowering("cat")
 def cat(graph: LoweringGraph, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
-    """Tensors concatenated along one dimension. Unlowered for many parts, or if all parts are in memory already."""
+    """Tensors concatenated along one dimension. Unlowered for many parts, or if all parts are in memory already, unless
+    the loops of its only reader, on a GPU, can select the parts: then they are not copied."""
     out = graph.val
     parts = [x for x in tensors if tuple(x.size) != (0,)]
     memory = all(isinstance(x, BufferView) for x in parts)
+    memory = memory and not (out.device.type == "cuda" and _read_by_one_loop(graph.node))
     most = MAX_SMALL_PARTS if out.device.type == "cuda" and out.numel() <= SMALL else MAX_PARTS
     if not parts or len(parts) > most or memory or any(x.dtype != out.dtype for x in parts):
         raise Unlowered
@@ -298,6 +304,16 @@ def cat(graph: LoweringGraph, tensors: Sequence[TensorValue], dim: int = 0) -> T
         sum(x.work for x in parts) + 3 * len(parts),
         tuple(out.stride()),
     )
+
+
+def _read_by_one_loop(node: fx.Node) -> bool:
+    """Whether a result has one reader, directly or through views, and loops compute that."""
+    while len(node.users) == 1:
+        (node,) = node.users
+        name = operator_name(node)
+        if name not in OF_ALL_ELEMENTS:
+            return find(node.target) is not None and name not in _NOT_LOOPS
+    return False
 
 
 def _are_pairs(graph: LoweringGraph, tensors: Sequence[TensorValue]) -> bool:

@@ -11,7 +11,7 @@ import torch
 
 from ..ir.handler import ops
 from ..ir.nodes import TensorValue
-from ..ir.symbolic import Index
+from ..ir.symbolic import Index, bounds
 
 _INT = torch.int64
 Test = Callable[[], Any]  # emits a comparison
@@ -43,10 +43,15 @@ class Window:
         """The number of taps."""
         return self.kernel[0] * self.kernel[1]
 
-    def at(self, index: Sequence[Index], tap: tuple[int, int]) -> list[Index]:
+    def at(self, index: Sequence[Index], tap: tuple[Index, Index]) -> list[Index]:
         """The input index that a tap reads for output position `index`. In the padding it is outside the input."""
         places = zip(index[-2:], self.stride, tap, self.dilation, self.padding)
         return [*index[:-2], *(i * s + k * d - p for i, s, k, d, p in places)]
+
+    def within(self, place: Sequence[Index]) -> Any:
+        """A mask for whether an index is inside the input, or None if the ranges of its variables say that it is."""
+        limits = [(i, n, *bounds(i)) for i, n in zip(place[-2:], self.size)]
+        return _all([test for i, n, low, high in limits for test in self._bounds(i, high, n, low)])
 
     def inside(self, index: Sequence[Index], tap: tuple[int, int], out: Sequence[int]) -> Any:
         """A mask for whether a tap of output position `index` is inside the input, or None if it always is. `out` is

@@ -25,7 +25,8 @@ from .common import Convolution, aten
 _ANY_STRIDES = frozenset(
     "hardswish floor_divide special_ndtr convolution native_batch_norm _native_batch_norm_legit_no_training "
     "_batch_norm_no_update native_group_norm native_layer_norm max_pool2d_with_indices avg_pool2d "
-    "_adaptive_avg_pool2d adaptive_max_pool2d max_pool2d_with_indices_backward upsample_nearest2d upsample_bilinear2d "
+    "_adaptive_avg_pool2d adaptive_max_pool2d max_pool2d_with_indices_backward avg_pool2d_backward "
+    "_adaptive_avg_pool2d_backward upsample_nearest2d upsample_bilinear2d "
     "upsample_bicubic2d mean sum amax amin max min var var_mean std cat stack clone _to_copy contiguous "
     "constant_pad_nd reflection_pad2d "
     "replication_pad2d permute transpose t select slice expand unsqueeze squeeze split split_with_sizes chunk unbind "

@@ -132,6 +132,13 @@ def test_distribution(name):
         assert made.min() > 0
 
 
+@pytest.mark.parametrize("size", [(4, 1, 1, 1), (1, 4, 1, 1), (1, 1), (2, 1, 3, 1)])
+def test_dimensions_of_one_element(size):
+    """As the masks of paths that are dropped for whole images."""
+    gm = rewritten(lambda x: aten.bernoulli.p(x.new_empty(size), 0.5), torch.zeros(3))
+    assert RANDOM_BITS in targets(gm) and gm(torch.zeros(3)).stride() == torch.empty(size).stride()
+
+
 def test_each_call_draws_its_own_numbers_and_a_seed_brings_them_back():
     gm = rewritten(lambda x: (torch.rand_like(x), torch.rand_like(x), torch.randn_like(x)), torch.zeros(8, 8))
     assert seeds_of(gm).args[1] == [4]

@@ -6,7 +6,7 @@ from triton_support import check
 
 import inductor.lower.convolution as convolution
 from inductor.ir.buffer import ExternKernel
-from inductor.lower import pooling
+from inductor.lower import patches, pooling
 
 aten = torch.ops.aten
 torch.manual_seed(0)
@@ -55,12 +55,17 @@ CASES = {
         last(2, 16, 5, 4), last(2, 16, 9, 8)),
     "mean, gradient": (lambda g, x: aten.avg_pool2d_backward(g, x, [2, 2], [2, 2], [0, 0], False, True, None),
                        last(2, 16, 4, 4), last(2, 16, 9, 8)),
+    "mean, ends cut off": (lambda x: aten.avg_pool2d(x, [3, 3], [2, 2], [1, 1], True, True), last(2, 16, 10, 8)),
+    "mean without padding": (lambda g, x: aten.avg_pool2d_backward(g, x, [3, 3], [2, 2], [1, 1], True, False, None),
+                             last(2, 16, 6, 5), last(2, 16, 10, 8)),
+    "patches": (lambda x: aten.im2col(x.sin(), [3, 3], [1, 1], [1, 1], [2, 2]), last(2, 16, 9, 8)),
+    "patches, gradient": (lambda g: aten.col2im(g, [9, 8], [3, 3], [1, 1], [1, 1], [2, 2]) * 2, torch.randn(2, 144, 20)),
     "pool": (lambda x, m, v: F.max_pool2d(F.batch_norm(x, m, v).relu(), 3, 2, 1), last(2, 16, 9, 8), *NORM),
 }  # fmt: skip
 
 
 if __name__ == "__main__":
-    pooling.on_gpu = lambda val: True
+    pooling.on_gpu = patches.on_gpu = lambda val: True
     convolution.loops_pay = lambda val, weight, groups: weight[1] == 1
     for dtype in (torch.float32, torch.bfloat16):
         for name, (fn, *args) in CASES.items():
