@@ -70,9 +70,10 @@ typedef struct step {
     int64_t *ints;
 } step;
 
-/* The memory of COUNTERS steps on one stream. */
+/* The memory of a COUNTERS step on one stream. */
 typedef struct counters {
     void *stream, *data;
+    Py_ssize_t buf; /* of the step */
     PyObject *tensor;
 } counters;
 
@@ -105,7 +106,7 @@ typedef struct plan_object {
     PyObject *written;   /* called with a tuple of the mutated inputs after a run */
     PyObject *labels;    /* what profiles show: a tuple of the names of the graph and of each step; or NULL */
     PyObject *fixed;     /* tuple: bound attributes and constants, read again on every call */
-    counters *counters;  /* one for each stream that the plan has run on, if it has a COUNTERS step */
+    counters *counters;  /* one for each COUNTERS step and stream that the plan has run on */
     Py_ssize_t n_counters;
     step *steps;
     output *outputs;

@@ -182,7 +182,7 @@ needs_own_counters(void *stream)
            || (cuda_driver.is_capturing != NULL && (cuda_driver.is_capturing(stream, &status) != 0 || status != 0));
 }
 
-/* Counters are 0 after each kernel, so those of a stream are made once. A graph that is being captured gets its own, and
+/* Kernels leave counters as the next call needs them, so those of a stream are made once. A graph that is being captured gets its own, and
  * sets them to 0 at each replay: graphs that were captured on one stream may run at the same time on others. */
 int
 plan_cuda_counters(run *r, const step *s)
@@ -190,7 +190,7 @@ plan_cuda_counters(run *r, const step *s)
     plan_object *plan = r->plan;
     int own = needs_own_counters(r->stream);
     for (Py_ssize_t i = 0; i < plan->n_counters && !own; i++) {
-        if (plan->counters[i].stream == r->stream) {
+        if (plan->counters[i].stream == r->stream && plan->counters[i].buf == s->buf) {
             r->buffers[s->buf].data = plan->counters[i].data;
             return 0;
         }
@@ -218,7 +218,7 @@ plan_cuda_counters(run *r, const step *s)
         return -1;
     }
     plan->counters = more;
-    more[plan->n_counters++] = (counters){r->stream, view.data, tensor};
+    more[plan->n_counters++] = (counters){r->stream, view.data, s->buf, tensor};
     r->buffers[s->buf].data = view.data;
     return 0;
 }

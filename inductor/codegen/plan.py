@@ -171,6 +171,7 @@ class _Planner:
         self.aligned: set[str] = set()  # inputs that kernels expect to be aligned to 16 bytes
         self.steps: list[Step] = []
         self.origins: list[CallOrigin] = []  # of the calls of kernels among the steps
+        self.kept: dict[str, int] = {}  # memory that kernels keep between calls: 32-bit words by name
         self.views: dict[str, dict[Layout, int]] = {}  # numbers of the existing views, by buffer
 
     def number(self, name: str) -> int:
@@ -192,6 +193,7 @@ class _Planner:
             self.steps.append(spec.Status(self.number(STATUS)))
         if any(COUNTERS in c.touches for c in calls):
             self.steps.append(spec.Counters(self.number(COUNTERS)))
+        self.steps += [spec.Counters(self.number(name), words) for name, words in self.kept.items()]
         if offsets:
             self.steps.append(spec.Arena(nbytes))
         if hosts and not varying:
@@ -248,7 +250,8 @@ class _Planner:
         return [b for b in bufs if b in stored and b not in self.given]
 
     def _launches(self, source: TritonSource, group: Group) -> list[_Call]:
-        """The launches of a group. Scratch memory shared by them is in the arena, like other intermediates."""
+        """The launches of a group. Scratch memory shared by them is in the arena, like other intermediates, except what
+        they keep between calls."""
         return self._calls(source, source.group(group, self.loop_dtypes), group.stored, [group])
 
     def _several(self, groups: list[Group]) -> list[_Call]:
@@ -266,6 +269,8 @@ class _Planner:
         names = {s.name: f"%scratch{len(self.layouts)}_{s.name}" for s in launches.scratch}
         for scratch in launches.scratch:
             name, dtype = names[scratch.name], dtype_of(scratch.dtype)
+            if scratch.kept:
+                self.kept[name] = _unsettled(scratch.size) * dtype.itemsize // torch.int32.itemsize
             self.layouts[name] = Layout.contiguous(self.device, dtype, (_unsettled(scratch.size),))
             self.dtypes[name] = self.loop_dtypes[name] = scratch.dtype
         calls = []
@@ -274,7 +279,7 @@ class _Planner:
             numbers = [(i, b) for i, b in enumerate(launch.bufs) if isinstance(b, HostNumber)]
             by_value = tuple((i, b.position * dtype_of(self.loop_dtypes[b.buf]).itemsize) for i, b in numbers)
             bufs = [b.buf if isinstance(b, HostNumber) else names.get(b, b) for b in launch.bufs]
-            makes = [*self._created(bufs, stored), *(b for b in bufs if b in names.values())]
+            makes = [*self._created(bufs, stored), *(b for b in bufs if b in names.values() and b not in self.kept)]
             self.aligned |= {b for i, b in enumerate(bufs) if i in kernel.aligned and b in self.given}
             grid, ints = tuple(map(_unsettled, kernel.grid)), launch.ints(kernel.sizes)
             calls.append(_Call(launch.kernel, bufs, makes, grid, ints, by_value=by_value, groups=groups))
@@ -396,7 +401,7 @@ class _Planner:
         """Emits Free steps for these buffers and their views, unless they are results or inputs to be kept."""
         for name in names:
             kept = name in self.given and name not in self.released
-            if name in self.escapes or kept or name in (STATUS, COUNTERS):
+            if name in self.escapes or kept or name in (STATUS, COUNTERS) or name in self.kept:
                 continue
             self.steps += [Free(number) for number in self.views.pop(name, {}).values()]
             self.steps.append(Free(self.number(name)))

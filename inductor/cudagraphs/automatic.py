@@ -2,8 +2,8 @@
 
 The first calls run the plan. Of some of them the host's time is measured, and the time between two events around the
 call on the GPU. If the second is hardly longer, the GPU waited for the host, and from then on calls are recorded and
-replayed. Some replays are measured, too: unless they take the host less time than the plan did, calls run the plan
-again. Results are copied out of the recording's memory, so that they are ordinary tensors: a program that uses one
+replayed. Some replays are measured, too: unless they take both the host and the GPU less time than the plan did, which
+they may not where results are large, calls run the plan again. Results are copied out of the recording's memory, so that they are ordinary tensors: a program that uses one
 on another stream and calls `record_stream`, say, is as safe as without a recording. Plans with many or large results,
 with much scratch memory, or with random numbers are not recorded by themselves, nor are those of training.
 """
@@ -37,7 +37,7 @@ MAX_MEASURED = 32  # calls; by then the GPU has never been done with enough of t
 MIN_HOST_SECONDS = 14e-6  # of a call of the plan; a replay with the copy of one result takes less
 FIRST_REPLAYS = 4  # calls before the first replay that is measured: they make recordings
 REPLAYS = 5
-FASTER = 1.0  # the plan runs again if replays take the host at least this many times as long
+FASTER = 1.0  # the plan runs again if replays take the host or the GPU at least this many times as long
 WAITING = 1.3  # the GPU waits for the host if its time is at most this many times the host's
 MAX_RESULTS = 4
 MAX_BYTES = 128 << 20  # of scratch memory and results, which a recording keeps
@@ -87,12 +87,13 @@ class Trial:
         pairs = [(host, gpu) for host, gpu in known if gpu is not None]
         if len(pairs) >= SAMPLES or self.measured >= MAX_MEASURED:
             host = statistics.median(host for host, _ in pairs) if pairs else 0.0
+            longest = statistics.median(map(max, pairs)) if pairs else 0.0
             chosen = self._choice(device, pairs)
             sampler.target = chosen
             if chosen is self.plan:
                 sampler.check, sampler.countdown = chosen, 0
             else:
-                comparison = Comparison(self.plan, chosen, host, self.sampler)
+                comparison = Comparison(self.plan, chosen, device, host, longest, self.sampler)
                 sampler.check, sampler.countdown = comparison, FIRST_REPLAYS + 1
             self.samples = []
         return result
@@ -119,28 +120,41 @@ class Trial:
 
 
 class Comparison:
-    """The replays that are measured, and the decision whether calls are replayed or run the plan, which takes the host
-    `host` seconds."""
+    """The replays that are measured, and the decision whether calls are replayed or run the plan. A call of that takes
+    the host `host` seconds; `longest` is what the host or the GPU takes, whichever takes longer."""
 
     def __init__(
-        self, plan: Callable[..., Any], replay: Callable[..., Any], host: float, sampler: weakref.ref[Any]
+        self, plan: Callable[..., Any], replay: Callable[..., Any], device: Any, host: float, longest: float,
+        sampler: weakref.ref[Any],
     ) -> None:
-        self.plan, self.replay, self.host, self.sampler = plan, replay, host, sampler
-        self.samples: list[float] = []
+        self.plan, self.replay, self.device, self.sampler = plan, replay, device, sampler
+        self.host, self.longest = host, longest
+        self.samples: list[tuple[float, Callable[[], float | None]]] = []
 
     def __call__(self, *args: Any) -> Any:
         sampler = self.sampler()
         assert sampler is not None  # it is running this
         sampler.countdown = 1
-        start = time.perf_counter()
-        result = self.replay(*args)
-        self.samples.append(time.perf_counter() - start)
+        with self.device.current():
+            if self.device.capturing():
+                return self.replay(*args)
+            timer = self.device.timer()
+            start = time.perf_counter()
+            result = self.replay(*args)
+            self.samples.append((time.perf_counter() - start, timer()))
         if len(self.samples) == REPLAYS:
-            replayed = statistics.median(self.samples)
-            show("cudagraphs", f"a replay takes the host {replayed * 1e6:.0f} us")
-            sampler.target = self.plan if replayed >= FASTER * self.host else self.replay
+            sampler.target = self.replay if self._is_faster() else self.plan
             sampler.check, sampler.countdown = sampler.target, 0
+            self.samples = []
         return result
+
+    def _is_faster(self) -> bool:
+        """Whether a replay takes less time than a call of the plan. The GPU's time is that of replays that are over."""
+        host = statistics.median(host for host, _ in self.samples)
+        known = [(host, gpu) for host, timer in self.samples if (gpu := timer()) is not None]
+        longest = statistics.median(map(max, known)) if known else host
+        show("cudagraphs", f"a replay takes the host {host * 1e6:.0f} us, the longer of host and GPU {longest * 1e6:.0f}")
+        return host < FASTER * self.host and longest < FASTER * self.longest
 
 
 def _draws(spec: PlanSpec) -> bool:

@@ -15,7 +15,6 @@ from .cuda import CudaKernel
 from .plan_py import PythonPlan, view_of_input, written
 from .plan_spec import (
     ANY_DEVICE,
-    COUNTERS,
     Alloc,
     Arena,
     BufRef,
@@ -233,7 +232,7 @@ def _encode(step: Step, facts: _BufferFacts, products: bool, device: tuple[int, 
     if isinstance(step, Status):
         return (STATUS, step.buf)
     if isinstance(step, Counters):
-        return (ZEROS, step.buf, COUNTERS * torch.int32.itemsize)
+        return (ZEROS, step.buf, step.words * torch.int32.itemsize)
     return _encode_extern(step, products)
 
 

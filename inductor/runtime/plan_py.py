@@ -13,7 +13,6 @@ from ..overlap import address_span, intersect
 from .aten import map_refs, overload
 from .plan_spec import (
     ANY_DEVICE,
-    COUNTERS,
     Alloc,
     Arena,
     BufRef,
@@ -92,7 +91,7 @@ class PythonPlan:
             elif isinstance(step, Status):
                 buffers[step.buf] = torch.zeros((), dtype=torch.int64)
             elif isinstance(step, Counters):
-                buffers[step.buf] = torch.zeros(COUNTERS, dtype=torch.int32)
+                buffers[step.buf] = torch.zeros(step.words, dtype=torch.int32)
             elif isinstance(step, Free):
                 del buffers[step.buf]
 

@@ -18,7 +18,7 @@ import torch
 from .arena import Range
 
 ARENA_ALIGNMENT = 64
-COUNTERS = 512  # 32-bit integers in the memory of a Counters step
+COUNTERS = 512  # 32-bit integers that all kernels of a plan share, and that each leaves 0
 
 
 ANY_DEVICE = "any"
@@ -178,13 +178,15 @@ class Status:
 
 @dataclass(frozen=True)
 class Counters:
-    """`buf` holds COUNTERS 32-bit integers that are 0. Kernels that change them leave them 0.
+    """`buf` holds `words` 32-bit integers that are 0 at first. What kernels leave in them, the next call finds there.
 
     Calls of the plan on one stream share them, since its kernels run one after the other. Each stream has its own, and
-    so has each CUDA graph, of which two may run at the same time whatever stream they were captured on.
+    so has each CUDA graph, of which two may run at the same time whatever stream they were captured on: there they are 0
+    at each replay.
     """
 
     buf: int
+    words: int = COUNTERS
 
 
 Step: TypeAlias = Alloc | Arena | Slot | KernelCall | Launch | Extern | View | Free | Status | Counters

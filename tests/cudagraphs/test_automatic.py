@@ -69,6 +69,19 @@ def test_the_plan_runs_again_where_replays_are_no_faster(fake, monkeypatch):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("seconds", [0.0, 1e9, None], ids=["no longer", "longer", "not done"])
+def test_the_plan_runs_again_where_replays_take_the_device_longer(fake, monkeypatch, seconds):
+    """As the copies of large results may."""
+    monkeypatch.setattr(automatic, "FASTER", 1e6)
+    f, x = pyframe.compile(program, options={"strict": True}), torch.randn(8, 8)
+    for k in range(40):
+        if k == MEASURED:
+            fake.seconds = seconds
+        same(f(x), program(x))
+    assert (fake.replays < 20) == (seconds == 1e9)
+
+
+@torch.no_grad()
 def test_small_inputs_that_move_are_copied_and_large_ones_end_it(fake, monkeypatch):
     for limit, replays in ((1 << 20, True), (100, False)):
         monkeypatch.setattr(recorder_module, "MAX_UNASKED_COPIES", limit)

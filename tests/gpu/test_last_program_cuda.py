@@ -1,5 +1,6 @@
-"""Reductions of few long rows or columns, which the last of the programs that share a row completes: the same result in
-every call, on several streams, in CUDA graphs, and between other kernels."""
+"""Reductions of few long rows or columns, which the last of the programs that share a row completes, and scans of which
+programs pass totals on to each other: the same result in every call, on several streams, in CUDA graphs, and between
+other kernels."""
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ PROGRAMS = {
     "column sum": lambda x: x.sum(0), "sum": lambda x: x.sum(), "row sum": lambda x: x.t().sum(1),
     "argmax": lambda x: x.argmax(0), "greatest": lambda x: x.amax(0), "norm": lambda x: (x * x).sum().sqrt(),
     "moments": lambda x: torch.var_mean(x, 0), "softmax": lambda x: x.flatten().softmax(0),
+    "running sum": lambda x: x.flatten().cumsum(0), "running column sums": lambda x: x.cumsum(0),
 }  # fmt: skip
 
 
@@ -46,9 +48,10 @@ def test_kernels_of_one_call_follow_each_other():
     assert all(torch.equal(compiled(x), first) for _ in range(20))
 
 
-def test_streams():
+@pytest.mark.parametrize("name", ["column sum", "running sum", "running column sums"])
+def test_streams(name):
     inputs = [torch.rand(8192, 1024, device="cuda") * k for k in range(1, 5)]
-    compiled = pyframe.compile(PROGRAMS["column sum"], fullgraph=True, options={"cudagraphs": False})
+    compiled = pyframe.compile(PROGRAMS[name], fullgraph=True, options={"cudagraphs": False})
     wants = [compiled(x).clone() for x in inputs]
     streams = [torch.cuda.Stream() for _ in inputs]
     torch.cuda.synchronize()
@@ -61,9 +64,10 @@ def test_streams():
         assert all(torch.equal(a, b) for a, b in zip(results, wants))
 
 
-def test_graphs_that_run_at_the_same_time():
+@pytest.mark.parametrize("name", ["column sum", "running sum"])
+def test_graphs_that_run_at_the_same_time(name):
     inputs = [torch.rand(8192, 1024, device="cuda") * k for k in range(1, 4)]
-    compiled = pyframe.compile(PROGRAMS["column sum"], fullgraph=True)
+    compiled = pyframe.compile(PROGRAMS[name], fullgraph=True)
     wants = [compiled(x).clone() for x in inputs]
     graphs, results = [], []
     for x in inputs:
@@ -81,7 +85,7 @@ def test_graphs_that_run_at_the_same_time():
         assert all(torch.equal(a, b) for a, b in zip(results, wants))
 
 
-@pytest.mark.parametrize("name", ["column sum", "softmax", "moments"])
+@pytest.mark.parametrize("name", ["column sum", "softmax", "moments", "running sum"])
 def test_recorded(name):
     x = torch.randn(8192, 1024, device="cuda")
     plain = pyframe.compile(PROGRAMS[name], fullgraph=True)

@@ -48,7 +48,7 @@ def _elementwise(fn):
     return call
 
 
-NAMES = {"rint": torch.round, "pow": torch.pow, "fmod": torch.fmod, "atan2": torch.atan2, "trunc": torch.trunc}
+NAMES = {"rint": torch.round, "pow": torch.pow, "fmod": torch.fmod, "atan2": torch.atan2, "trunc": torch.trunc, "fast_logf": torch.log}
 NAMES |= {n: getattr(torch, n) for n in (
     "expm1 log10 log1p tan asin acos atan sinh cosh tanh asinh acosh atanh erfc lgamma".split())}
 for _name, _fn in NAMES.items():
@@ -202,6 +202,7 @@ class Runner:
         self.source = TritonSource(GPU)
         self.launches = {id(g): self.source.group(g, self.dtypes) for g in self.steps if isinstance(g, Group)}
         self.places = None
+        self.kept = {}  # memory that kernels keep from one run to the next
 
     def share_sizes(self):
         """One kernel for those that are equal but for sizes, as in a plan. No kernel may be generated afterwards."""
@@ -237,6 +238,10 @@ class Runner:
             layout = substitute_sizes(self.buffers[name].layout, self.values)
             self.memory.setdefault(name, torch.empty(layout.extent, dtype=layout.dtype))
         for scratch in made.scratch:
+            if scratch.kept:
+                kept = torch.zeros(scratch.size, dtype=getattr(torch, scratch.dtype))
+                self.memory[scratch.name] = self.kept.setdefault(scratch.name, kept)
+                continue
             self.memory[scratch.name] = torch.full((substitute_sizes(scratch.size, self.values),), 77, dtype=getattr(torch, scratch.dtype))
         for launch in made.launches:
             place = self.places[launch.kernel] if self.places else None

@@ -23,12 +23,13 @@ from ..values import COUNTERS, Store, Val, Values
 from . import heuristics, sort
 from .accumulate import Reducer
 from .axes import Axes, plan_axes
+from .chain import Chain
 from .emit import Emitter, Piece
 from .gpu import Gpu
 from .heuristics import Config
 from .moments import HeldMomentsReducer, MomentsReducer
 from .ops import NUMBER, POINTER
-from .scan import ChunkTotal, Scanner
+from .scan import ChunkTotal, Scanner, total_kinds
 from .work import Job, Scratch, Work, rough
 
 SCRATCH = {"f": "float32", "d": "float64", "i": "int32", "l": "int64"}
@@ -283,6 +284,7 @@ class _Reduction(_WithPositions):
         self.empty = work.axes.axis("r").size == 0
         self.shared = work.config.split > 1
         self.phase_now = 0
+        self.totals: dict[Val, ChunkTotal] = {}  # of this program's chunk, for programs that follow
         self.backward = any(v.attrs[1] for v in work.scans)
 
     def draft(self, unaligned: Collection[str]) -> Draft:
@@ -291,7 +293,10 @@ class _Reduction(_WithPositions):
         if self.shared:
             self.constants |= {"xblocks": tiles, "SPLIT": self.config.split}
         chunked = self.shared and bool(self.job.phases)
-        self.lines.append(f"pid = {self.program()}")
+        if self.work.chain is not None:
+            self._begin_chain(self.work.chain)
+        else:
+            self.lines.append(f"pid = {self.program()}")
         self.lines += self.place("x", f"pid{' % xblocks' if chunked else ''} * XBLOCK")
         if chunked:
             self.lines.append("chunk = pid // xblocks")
@@ -305,7 +310,13 @@ class _Reduction(_WithPositions):
         else:
             self._joined_and_stored(chunked)
         kind = "persistent" if self.config.persistent else "shared" if self.shared else "looped"
+        kind = kind if self.work.chain is None else "chained"
         return self.finished(kind, tiles * (self.config.split if chunked else 1), unaligned)
+
+    def _begin_chain(self, chain: Chain) -> None:
+        self.dtypes[chain.name] = "int64"
+        self.work.scratch[self.work.scans[0], 0, False] = Scratch(chain.name, "int64", chain.words, kept=True)
+        chain.begin(self)
 
     def _joined_and_stored(self, chunked: bool) -> None:
         if self.job.joins:
@@ -342,7 +353,10 @@ class _Reduction(_WithPositions):
         else:
             self._looped(reducers, stores)
         for reducer in reducers:
-            if self.job.partial:
+            if self.work.chain is not None and isinstance(reducer, ChunkTotal):
+                self.totals[reducer.value] = reducer
+                self.work.chain.publish(reducer, self._first(reducer.value))
+            elif self.job.partial:
                 reducer.write(self._scratch(reducer))
             else:
                 reducer.results()
@@ -474,12 +488,19 @@ class _Reduction(_WithPositions):
             return []
         total = ChunkTotal(self, scan)
         lines, self.lines = self.lines, self.row_lines
-        if (scan, 0, True) in self.work.scratch:
+        if self.work.chain is not None:
+            self.work.chain.join_ahead(self.totals[scan], total, self._first(scan))
+        elif (scan, 0, True) in self.work.scratch:
             total.read_before(self._scratch(total, whole=True))
         else:
             total.join_before(self._scratch(total))
         self.lines = lines
         return total.names
+
+    def _first(self, scan: Val) -> int:
+        """The number of the first value of a scan's total among those that programs pass on."""
+        before = self.work.scans[: self.work.scans.index(scan)]
+        return sum(len(total_kinds(v)) for v in before)
 
     def ordered(self, value: Val) -> Piece:
         """Sorts the row. Its elements in order and their positions are one sort."""

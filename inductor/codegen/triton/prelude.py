@@ -102,6 +102,32 @@ def log_sum(top, total):
 
 
 @triton.jit
+def log_sum_rough(top, total):
+    """`log_sum` in float32 with an error of some 1e-7."""
+    return top + libdevice.fast_logf(total)
+
+
+@triton.jit
+def scan_exps(x, carry, carried, reverse: tl.constexpr):
+    """The running results of `sum_exps` along axis 1, continued from `carry` and `carried` of the elements ahead.
+
+    Where no running maximum is far below the greatest element of its row, all are sums of exp(element - greatest), which
+    takes one exponential per element. The sums are then far from underflow, and the results as accurate.
+    """
+    greatest = tl.maximum(tl.max(x, 1, keep_dims=True), carry)
+    first = tl.maximum(lane(x, x.shape[1] - 1 if reverse else 0), carry)
+    near = (first >= greatest - 16) & (tl.abs(greatest) < float("inf"))
+    if tl.min(tl.min(near.to(tl.int32), 1), 0) == 1:
+        top = tl.broadcast_to(greatest, x.shape)
+        total = tl.associative_scan(exp_below(x - greatest), 1, plus, reverse=reverse)
+        total += carried * exp_below(carry - greatest)
+    else:
+        top, total = tl.associative_scan((x, tl.full(x.shape, 1.0, x.dtype)), 1, sum_exps, reverse=reverse)
+        top, total = sum_exps(carry, carried, top, total)
+    return top, total
+
+
+@triton.jit
 def last_max(a, i, b, j):
     """The greater of (value, position) pairs; of equals, and of two NaNs, the second."""
     keep = (b == b) & ((a != a) | (a > b))
@@ -120,6 +146,53 @@ def lane(x, at):
     """Element `at` of axis 1, which is kept."""
     found = tl.arange(0, x.shape[1])[None, :] == at
     return tl.sum(tl.where(found, x, tl.zeros_like(x)), 1, keep_dims=True)
+
+
+# ---- totals that programs pass on (chain.py): words with 32 bits of a value, and the mark 1 << 32
+
+
+@triton.jit
+def take_ticket(memory, programs):
+    """The number of programs of this launch that have started before, and whether it is the first or the second of two
+    launches. *memory counts the programs of both."""
+    ticket = tl.atomic_add(memory, 1, sem="relaxed")
+    tl.store(memory, 0, mask=ticket == 2 * programs - 1)
+    return ticket % programs, ticket // programs
+
+
+@triton.jit
+def publish(here, there, plane, value, mask):
+    """Stores a value where others wait for it, and clears the place that the next launch uses. The second word of a value
+    of 64 bits is `plane` words behind the first."""
+    if value.dtype.primitive_bitwidth == 64:
+        bits = value.to(tl.int64, bitcast=True)
+        _publish_word(here, there, bits, mask)
+        _publish_word(here + plane, there + plane, bits >> 32, mask)
+    else:
+        _publish_word(here, there, value.to(tl.int32, bitcast=True).to(tl.int64), mask)
+
+
+@triton.jit
+def _publish_word(here, there, bits, mask):
+    tl.atomic_xchg(here, (bits & 0xFFFFFFFF) | 0x100000000, mask=mask, sem="relaxed")
+    tl.store(there, tl.zeros_like(bits), mask=mask)
+
+
+@triton.jit
+def receive(words, plane, mask, dtype: tl.constexpr):
+    """Waits until `publish` has stored all values where `mask`; any value elsewhere."""
+    low = _marked(words, mask)
+    if dtype.primitive_bitwidth == 64:
+        return ((_marked(words + plane, mask) << 32) | (low & 0xFFFFFFFF)).to(dtype, bitcast=True)
+    return low.to(tl.int32).to(dtype, bitcast=True)
+
+
+@triton.jit
+def _marked(words, mask):
+    found = tl.load(words, mask=mask, other=0x100000000, volatile=True)
+    while tl.min(tl.min((found >> 32).to(tl.int32), 1), 0) == 0:
+        found = tl.load(words, mask=mask, other=0x100000000, volatile=True)
+    return found
 
 
 # ---- sorted rows

@@ -1,9 +1,10 @@
 """Writes the Triton code of a scan: running sums, products and extremes along the rows of a tile.
 
 A row that is held in registers is scanned at once. In a loop over blocks of the row, each block is scanned and combined
-with the carry, the result of all blocks before it. If rows are few, each is divided into chunks: one kernel finds the
-totals of the chunks, and in the next one each program scans a chunk, whose carry begins with the total of those before
-it. The order of the combinations depends only on sizes, so results are the same in every run.
+with the carry, the result of all blocks before it. If rows are few, each is divided into chunks, and each program scans a
+chunk, whose carry begins with the total of those before it. Programs pass totals on to each other in one kernel
+(`chain.py`); for rows whose length varies, or that other passes read, one kernel finds the totals and the next one
+scans. The order of the combinations depends only on sizes, so results are the same in every run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from ..values import Val
 from .accumulate import ROW, Part, Reducer, limited
-from .emit import NONE, Emitter, Piece
+from .emit import Emitter, Piece
 from .ops import COMPUTE, ELEMENT, Template, prelude
 
 # The function of the prelude that combines two neighbouring runs, and its neutral element.
@@ -48,6 +49,8 @@ class Scanner:
         for what is ahead of all these blocks, if anything is. Returns the running values, and for the scan of a
         position also the running positions."""
         e, parts = self.emitter, self._parts()
+        if self.value.attrs[0] == "logsumexp":
+            return [self._log_sum(parts, in_loop, begins_with)]
         names = [e.fresh("s") for _ in parts]
         inputs = ", ".join(part.text for part in parts)
         e.used.add(self.combine)
@@ -56,8 +59,6 @@ class Scanner:
         e.lines.append(f"{', '.join(names)} = tl.associative_scan({scanned}, 1, {self.combine}{order})")
         if in_loop:
             self._carry(names, parts, begins_with)
-        if self.value.attrs[0] == "logsumexp":
-            return [e.emit(parts[0].kind, e.whole(), e.fill(prelude("log_sum", 2), *names))]
         return [Piece(self._narrowed(name, part), part.kind, e.whole()) for name, part in zip(names, parts)]
 
     def _parts(self) -> list[_Part]:
@@ -70,26 +71,47 @@ class Scanner:
             at = e.index(self.value.attrs[2], ())
             parts.append(self._part(at.text, at.axes, "l" if e.wide else "i", "0"))
         elif self.value.attrs[0] == "logsumexp":
-            parts.append(self._part("1.0", NONE, kind, "0.0"))
+            parts.append(_Part("", kind, "0.0"))  # one for each element, which `scan_exps` knows
         return parts
 
     def _part(self, text: str, axes: frozenset[str], kind: str, identity: str) -> _Part:
         e = self.emitter
-        if self.reverse and "r" in e.masked:  # the lanes beyond the end of the row come first
+        # The lanes beyond the end of the row come first, or would count as its greatest element.
+        if (self.reverse or self.value.attrs[0] == "logsumexp") and "r" in e.masked:
             text, axes = f"tl.where(rmask, {text}, {identity})", axes | {"r"}
         if axes != e.whole():
             number = f"tl.full({e.shape(e.whole())}, {text}, {COMPUTE[kind]})"
             text = number if not axes else f"tl.broadcast_to({text}, {e.shape(e.whole())})"
         return _Part(text, kind, identity)
 
+    def _log_sum(self, parts: list[_Part], in_loop: bool, begins_with: Sequence[str]) -> Piece:
+        """Writes the scan of a sum of exponentials, and its logarithm."""
+        e, names = self.emitter, [self.emitter.fresh("s") for _ in parts]
+        carries = self._declared(parts, begins_with)
+        call = e.fill(prelude("scan_exps", 4), parts[0].text, *carries, str(self.reverse))
+        e.lines.append(f"{', '.join(names)} = {call}")
+        if in_loop:
+            self._take_last(carries, names)
+        log_sum = "log_sum_rough" if e.rough and parts[0].kind == "f" else "log_sum"
+        return e.emit(parts[0].kind, e.whole(), e.fill(prelude(log_sum, 2), *names))
+
     def _carry(self, names: list[str], parts: list[_Part], begins_with: Sequence[str]) -> None:
         """Combines the scan of the block with the carry, which becomes the result of the row up to this block."""
+        e, carries = self.emitter, self._declared(parts, begins_with)
+        e.lines.append(f"{', '.join(names)} = {e.fill(prelude(self.combine, 2 * len(parts)), *carries, *names)}")
+        self._take_last(carries, names)
+
+    def _declared(self, parts: list[_Part], begins_with: Sequence[str]) -> list[str]:
+        """The names of new variables for the carry, whose first values are set ahead of the loop."""
         e = self.emitter
         carries = [e.fresh("c") for _ in parts]
         nothing = [f"tl.full({e.shape(ROW)}, {part.identity}, {COMPUTE[part.kind]})" for part in parts]
         e.row_lines += [f"{carry} = {first}" for carry, first in zip(carries, begins_with or nothing)]
-        e.lines.append(f"{', '.join(names)} = {e.fill(prelude(self.combine, 2 * len(parts)), *carries, *names)}")
-        end = "0" if self.reverse else "RBLOCK - 1"
+        return carries
+
+    def _take_last(self, carries: list[str], names: list[str]) -> None:
+        """Makes the result of the whole block the carry."""
+        e, end = self.emitter, "0" if self.reverse else "RBLOCK - 1"
         for carry, name in zip(carries, names):
             e.lines.append(f"{carry} = {e.fill(prelude('lane', 2), name, end)}")
 
@@ -101,15 +123,21 @@ class Scanner:
         return f"({name}).to({ELEMENT[dtype]}).to(tl.int32)"
 
 
+def total_kinds(scan: Val) -> tuple[str, ...]:
+    """The compute types of the values that a scan gives for a whole chunk."""
+    kind = "i" if scan.kind == "m" else scan.kind
+    return (kind, kind) if scan.attrs[0] == "logsumexp" else (kind,)
+
+
 class ChunkTotal(Reducer):
     """What the scan `value` gives for a whole chunk of a row; the totals of all chunks are in scratch memory. Not for
     scans that find positions, in which the order of the elements matters."""
 
     def _parts(self) -> list[Part]:
-        kind = "i" if self.value.kind == "m" else self.value.kind
         self.function, neutral = COMBINE[self.value.attrs[0]]
         self.counts = self.value.attrs[0] == "logsumexp"
-        return [Part(kind, limited(neutral, kind)), *([Part(kind, "0.0")] if self.counts else [])]
+        kind, *more = total_kinds(self.value)
+        return [Part(kind, limited(neutral, kind)), *(Part(kind, "0.0") for _ in more)]
 
     def _step(self, inputs: list[str]) -> str:
         return self._call(self.function, [*self.names, *inputs, *(["1.0"] if self.counts else [])])
@@ -127,6 +155,10 @@ class ChunkTotal(Reducer):
             options = f", mask={mask}, other={part.identity}" if mask else ""
             at = f"{e.pointer_to(buf)} + ({chunk} * xnumel + xindex)"
             e.lines.append(f"{name} = tl.load({at}{options}{e.shared_loads})")
+
+    def joined(self, first: Sequence[str], second: Sequence[str]) -> str:
+        """The text of the combination of two neighbouring runs, given by the names of their parts."""
+        return self._call(self.function, [*first, *second])
 
     def join_before(self, scratch: list[str]) -> None:
         """Combines the totals of the chunks before this program's."""

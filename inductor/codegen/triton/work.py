@@ -14,20 +14,25 @@ from ..values import Store, Val, Values
 from . import heuristics
 from .accumulate import online_pairs
 from .axes import Axes
+from .chain import Chain
 from .gpu import Gpu
 from .moments import Moments, moments
+from .scan import total_kinds
 
 MERGED_EACH = 64  # partial results in registers of a thread that combines them
+MOST_KEPT = 1 << 20  # 64-bit words that a kernel keeps for the totals of chunks
 GROUP = 4  # adjacent elements that one thread loads at once; of half precision, twice as many
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Memory through which the kernels of a group pass partial results; initially uninitialized."""
+    """Memory through which the kernels of a group pass partial results; initially uninitialized. With `kept` it is 0 at
+    first, belongs to the plan, and keeps what kernels store from one run to the next."""
 
     name: str
     dtype: str
     size: AnySize
+    kept: bool = False
 
 
 def rough(values: Values, dtypes: Mapping[str, str]) -> bool:
@@ -90,14 +95,35 @@ class Work:
         self.phase = self._phases()
         self.reductions = [r for r in self.values.reductions if r not in self.pairs.values()]
         self.row_stores = [s for s in self.values.stores if not s.loop]
+        self.chain = self._chain()
         used = {self.phase[v] - 1 for v in self.partial} | {self.store_phase(s) for s in self.loop_stores}
         order = tuple(sorted(used))
-        self.jobs = [Job(order, False, True)] if self.config.split == 1 else self._shared(order)
+        alone = self.config.split == 1 or self.chain is not None
+        self.jobs = [Job(order, False, True)] if alone else self._shared(order)
 
     @property
     def partial(self) -> list[Val]:
         """The values of which each program computes a part, if programs share rows."""
         return self.reductions + self.chunked
+
+    def _chain(self) -> Chain | None:
+        """The memory for the totals of chunks, if the scans of chunks are all that there is besides elementwise values,
+        and of sizes that do not vary."""
+        rows, length = self.axes.axis("x").size, self.axes.axis("r").size
+        if isinstance(rows, Size) or isinstance(length, Size) or self.reductions or self.row_stores or self.sorts:
+            return None
+        if not self.chunked or any(self.phase[v] != 1 for v in self.scans):
+            return None
+        shape, sms = self._shape(rows, length), self.gpu.multiprocessors
+        config = heuristics.chaining(shape, self._itemsize(), self.config, sms)
+        kinds = tuple([kind for scan in self.scans for kind in total_kinds(scan)])
+        programs = ceil_of(rows, config.block("x")) * config.split
+        first = next(s.buf for s in self.values.stores)
+        chain = Chain(f"%{first}.totals", rows, config.split, programs, kinds)
+        if config.split == 1 or chain.words > MOST_KEPT:
+            return None
+        self.config = config
+        return chain
 
     def _itemsize(self) -> int:
         """The bytes of the largest elements that are read or written in a loop."""

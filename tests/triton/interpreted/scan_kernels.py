@@ -6,7 +6,7 @@ from fake_gpu import on_gpu
 from op_samples import lowered
 from triton_support import Runner
 
-from inductor.codegen.triton import heuristics
+from inductor.codegen.triton import heuristics, work
 from inductor.ir.buffer import ExternKernel
 from inductor.ir.interp import run_graph
 from inductor.runtime.triton_build import build_all
@@ -170,20 +170,25 @@ def test_positions_of_extremes_of_one_long_row_are_a_call_of_aten():
 # ---- rows that several programs share
 
 
-@pytest.fixture(params=[False, True], ids=["each joins", "joined first"])
+@pytest.fixture(params=["passed on", "each joins", "joined first"])
 def chunks(request, monkeypatch):
-    """Small blocks, so that programs share short rows; with a kernel that joins the totals, or without."""
+    """Small blocks, so that programs share short rows. They pass totals on in one kernel, or read them in a second one,
+    with a kernel that joins the totals or without. The number of launches."""
     small = {"PERSISTENT_ROW": 64, "PERSISTENT_COLUMN": 8, "SCAN_ROW": 128, "SCAN_COLUMN_BYTES": 64,
-             "SCAN_SHARED_STEPS_OF_WARPS": 4, "JOIN_SCANS": 0 if request.param else 1 << 62}  # fmt: skip
+             "SCAN_SHARED_STEPS_OF_WARPS": 4, "JOIN_SCANS": 0 if request.param == "joined first" else 1 << 62,
+             "CHAIN_ROW": 128, "CHAIN_TILE": 256, "CHAIN_COLUMN_BYTES": 64, "CHAIN_WAVES": 0}  # fmt: skip
     for name, value in small.items():
         monkeypatch.setattr(heuristics, name, value)
+    if request.param == "passed on":
+        return 1
+    monkeypatch.setattr(work, "MOST_KEPT", 0)
     return 2
 
 
 def shared(fn, *args, launches, **options):
     runner = scanned(fn, *args, **options)
     kinds = [k.name.split("_")[0] for k in runner.source.kernels]
-    assert kinds == ["shared"] * launches, kinds
+    assert kinds == (["shared"] * launches if launches > 1 else ["chained"]), kinds
     return runner.source.kernels
 
 
@@ -234,7 +239,34 @@ def test_passes_before_and_after_scans_of_chunks(chunks):
     ]  # fmt: skip
     for fn in rows:
         runner = scanned(fn, x)
-        assert {k.name.split("_")[0] for k in runner.source.kernels} == {"shared"}
+        assert {k.name.split("_")[0] for k in runner.source.kernels} <= {"shared", "chained"}
+
+
+def test_totals_that_are_passed_on_are_cleared_for_the_next_call(chunks):
+    """Each call finds the half of the memory clear that it uses."""
+    x = torch.randn(3, 5000)
+    runner = scanned(lambda x: x.cumsum(-1), x)
+    first = runner.run(x)[0].clone()
+    for memory in runner.kept.values():
+        head, halves = memory[:16], memory[16:].view(2, -1)
+        for call in range(4, 9):
+            assert torch.equal(runner.run(x)[0], first)
+            assert halves[call % 2].eq(0).all() != halves[1 - call % 2].eq(0).all()
+            assert head.count_nonzero() == (call % 2)
+    assert bool(runner.kept) == (chunks == 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_several_scans_of_one_kernel_pass_on_their_totals(chunks, dtype):
+    x = torch.randint(-9, 9, (2, 3000)).to(dtype)
+    shared(lambda x: (x.cumsum(-1), (x * 2 + 1).cumsum(-1)), x, launches=chunks, kernels=1)
+
+
+@pytest.mark.parametrize("width", [1, 17, 60, 300, 1e4])
+def test_log_sum_exp_of_numbers_far_apart(chunks, width):
+    x = torch.linspace(-width, width, 2000)[torch.randperm(2000)].view(2, 1000)
+    shared(lambda x: x.logcumsumexp(-1), x, launches=chunks)
+    scanned(lambda x: x.sort(-1).values.logcumsumexp(-1), x, externs=1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
