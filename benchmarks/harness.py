@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
+import os
 import platform
 import statistics
 import sys
@@ -17,6 +18,8 @@ from typing import Any
 import torch
 
 RESULTS = Path(__file__).parent / "results"
+# Benchmarks are of compiled graphs, which pyframe would replace by ATen in some calls, and altogether where that is faster.
+os.environ.setdefault("PYFRAME_MEASURE", "0")
 
 
 def interleaved(variants: Mapping[str, Callable[[], Any]], rounds: int, calls: int) -> dict[str, float]:

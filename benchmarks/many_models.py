@@ -11,6 +11,8 @@ random weights, so most of the time of a call on a GPU is the host's: read the r
 returns no loss is trained by the mean square of the floating-point tensors in its result. Each row is measured as in
 `benchmarks.zoo`, in the default modes and with empty caches; "right" and "first" mean what they mean there.
 
+pyframe is called so often before it is timed that it has chosen between its compiled graphs and ATen.
+
 The share that runs is of the models that eager runs: all calls complete, and results, loss, gradients and buffers are
 right. The means are over the rows that all three systems complete and in which both compilers are right.
 """
@@ -37,6 +39,7 @@ from .capture_models import CASES
 from .harness import RESULTS, geometric_mean, write_results
 from .zoo import COMPILERS, SYSTEMS, Case, Results, Row, measure
 
+WARM = 100  # calls, by which pyframe has chosen between each compiled graph and ATen
 ROWS_PER_WORKER = 2  # that are prepared before they are timed: their processes wait with what they compiled in memory
 
 
@@ -163,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--resume", action="store_true", help="keep the rows there are, and run the others")
     parser.add_argument("--output", type=Path, default=RESULTS, help="the folder of the results")
     options = parser.parse_args(arguments)
-    options.mode = "default"
+    options.mode, options.warm = "default", WARM
     options.threads = options.threads or max(1, len(os.sched_getaffinity(0)) // options.workers)
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(options.threads)
     name = f"many_models_{options.device}_{'training' if options.train else 'inference'}"

@@ -268,7 +268,7 @@ def _compile(
     def finish(kernels: Sequence[list[Any]]) -> Callable[..., Any]:
         unasked = options.cudagraphs is None
         call = make_callable(gm, artifact, artifact.spec, kernels[0], _recording(options, report), unasked)
-        return call if contest is None else contest.between(call, artifact.spec.device, {})
+        return call if contest is None else contest.between(call, artifact.spec, {})
 
     return _build([artifact], options, report).use(gm, finish, options.strict)
 
@@ -338,7 +338,7 @@ def _compile_sizes(
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
         def finish(kernels: Sequence[list[Any]]) -> Callable[..., Any]:
             call = make_callable(gm, artifact, spec_at(artifact.spec, values), kernels[0], recording)
-            return call if contest is None else contest.between(call, artifact.spec.device, values)
+            return call if contest is None else contest.between(call, artifact.spec, values)
 
         return built.use(gm, finish, options.strict)
 
@@ -369,7 +369,7 @@ def _compile_training(
         forward, *stages = (make_half(part.spec, each, label, recording, places) for part, each, label in built)
         backward = _backward_of(artifact, stages)
         call = wrap(captured, artifact.spec, forward, backward, in_pieces, pruned, in_stages)
-        return call if contest is None else contest.between(call, artifact.forward.spec.device, {})
+        return call if contest is None else contest.between(call, artifact.forward.spec, {})
 
     return _build(parts, options, report).use(gm, finish, options.strict)
 
@@ -462,7 +462,7 @@ def _train_sizes(
             )
             backward = _backward_of(artifact, stages)
             call = wrap(captured, training_spec_at(artifact.spec, values), forward, backward, in_pieces)
-            return call if contest is None else contest.between(call, artifact.forward.spec.device, values)
+            return call if contest is None else contest.between(call, artifact.forward.spec, values)
 
         return built.use(gm, finish, options.strict)
 

@@ -22,6 +22,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
+os.environ.setdefault("PYFRAME_MEASURE", "0")  # the suite is about compiled graphs, not about ATen where that is faster
 import torch  # noqa: E402
 from op_suite_cases import (  # noqa: E402
     BACKWARD_MODES,

@@ -36,6 +36,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
+os.environ.setdefault("PYFRAME_MEASURE", "0")  # the suite is about compiled graphs, not about ATen where that is faster
 import tensor_kinds_programs as programs  # noqa: E402
 import torch  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402

@@ -105,7 +105,7 @@ class Trial:
         host = statistics.median(host for host, _ in samples)
         ratio = statistics.median(gpu / host for host, gpu in samples)
         show("cudagraphs", f"a call takes the host {host * 1e6:.0f} us, the GPU {ratio:.2f} of that")
-        if host < MIN_HOST_SECONDS or ratio > WAITING or _draws(self.spec) or refusal(self.spec) is not None:
+        if host < MIN_HOST_SECONDS or ratio > WAITING or draws(self.spec) or refusal(self.spec) is not None:
             return self.plan
         try:
             derived = recorded_spec(self.spec)
@@ -157,7 +157,7 @@ class Comparison:
         return host < FASTER * self.host and longest < FASTER * self.longest
 
 
-def _draws(spec: PlanSpec) -> bool:
+def draws(spec: PlanSpec) -> bool:
     """Whether the plan draws random numbers."""
     calls = (step for step in spec.steps if isinstance(step, Extern) and not without_dropout(step))
     return any(torch.Tag.nondeterministic_seeded in overload(step.target).tags for step in calls)

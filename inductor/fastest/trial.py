@@ -3,6 +3,8 @@
 The first calls run the compiled graph and are not measured. Then calls alternate: one runs the captured graph with
 ATen's operators, the next one the compiled graph. No call runs both, so effects and random numbers are those of one
 run. When the medians tell, the slower one is dropped, and what is left of this module in a call is one jump in C.
+On a GPU a compiled graph that is clearly faster is found to be so in its first calls; any other is measured again
+after the calls in which `cudagraphs.automatic` decides whether it is recorded.
 
 What it costs: a compiled graph that is clearly faster runs with ATen in `1 + CLEAR` calls, none in more than `1 + MOST`
 calls, and none of these takes longer than without a compiler. ATen is kept only if it is faster by MARGIN in the
@@ -24,18 +26,20 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from ..compile_report import CompileReport
+from ..cudagraphs.automatic import draws
 from ..cudagraphs.device import device_of
 from ..eager.operator_errors import run_with_aten
 from ..extension import _C
 from ..log.stages import count, show
+from ..runtime.plan_spec import PlanSpec
 from ..verify_policy import PythonSampler
 from .choice import Choice, Choices
 from .readings import Backward, Sample, started
 
 VARIABLE = "PYFRAME_MEASURE"
 SKIPPED = 2  # calls before the first that is measured: they load kernels and libraries
-SKIPPED_ON_GPU = 20  # in these, `cudagraphs.automatic` decides whether the plan is recorded
-CLEAR, CLEARLY = 3, 0.8  # after this many pairs the compiled graph is kept if it took at most that share of ATen's time
+RECORDED_BY = 20  # calls on a GPU: in these, `cudagraphs.automatic` decides whether the plan is recorded
+CLEAR, CLEARLY = 2, 0.8  # after this many pairs the compiled graph is kept if it took at most that share of ATen's time
 ENOUGH, MOST = 8, 32  # pairs of which both may win, and those after which the trial ends
 MARGIN = 0.98
 PENDING = 4  # pairs that the GPU may owe the times of; then calls run the compiled graph until it is done
@@ -77,17 +81,18 @@ class Contest:
         self.tell(choice)
         return run_with_aten(self.gm)
 
-    def between(self, compiled: Kept, device: str, sizes: Mapping[str, int]) -> Kept:
-        """`compiled`, which runs on this device, or a callable that decides in its first calls what it runs."""
+    def between(self, compiled: Kept, spec: PlanSpec, sizes: Mapping[str, int]) -> Kept:
+        """`compiled`, which runs this plan (its forward's, with a backward), or a callable that decides in its first
+        calls what it runs. A plan that draws random numbers on a GPU is not measured: ATen would draw others, and the
+        numbers of a program have to depend on its seed alone."""
         choice = self.choices.find(sizes)
         if choice is not None:
             self.tell(choice)
             return run_with_aten(self.gm) if choice.keeps_aten else compiled
-        if device.startswith("cuda:") and not torch.cuda.is_initialized():
+        if spec.device.startswith("cuda:") and (not torch.cuda.is_initialized() or draws(spec)):
             return compiled
-        trial = Trial(self, compiled, device, sizes)
-        skipped = SKIPPED if trial.device is None else SKIPPED_ON_GPU
-        sampler = (PythonSampler if _C is None else _C.Sampler)(compiled, trial, skipped + 1)
+        trial = Trial(self, compiled, spec.device, sizes)
+        sampler = (PythonSampler if _C is None else _C.Sampler)(compiled, trial, SKIPPED + 1)
         trial.sampler = weakref.ref(sampler)
         return sampler
 
@@ -117,6 +122,7 @@ class Trial:
         self.pairs: list[list[Sample]] = []  # each ATen's and the compiled graph's sample
         self.watched: list[Backward] = []
         self.warm = False  # whether ATen has run once
+        self.paused: bool | None = None if self.device is None else False  # on a GPU: until the plan may be recorded
         self.turn = threading.Lock()  # held during a call that is measured; others meanwhile are not measured
 
     def __call__(self, *args: Any) -> Any:
@@ -130,7 +136,7 @@ class Trial:
                 return self._end(sampler, choice)(*args)
             if _is_distributed():  # since this graph was compiled
                 return self._stop(sampler, self.compiled)(*args)
-            if _observed(self.device) or self._waits(sampler):
+            if _observed(self.device) or self._recorded_first(sampler) or self._waits(sampler):
                 return self.compiled(*args)
             return self._measured(sampler, args)
         finally:
@@ -166,6 +172,17 @@ class Trial:
             backward.watch(pytree.tree_leaves(result))
             self.watched.append(backward)
         return sample, result
+
+    def _recorded_first(self, sampler: Any) -> bool:
+        """Whether this call is not measured because the plan may still be recorded. The first pairs are looked at once
+        more after that, when the GPU has come to them; if they do not decide, they are forgotten."""
+        if self.paused is None or len(self.pairs) < CLEAR or len(self.pairs[-1]) < 2:
+            return False
+        if self.paused:
+            self.paused, self.pairs = None, []
+            return False
+        self.paused, sampler.countdown = True, RECORDED_BY
+        return True
 
     def _waits(self, sampler: Any) -> bool:
         """Whether this call is not measured because the GPU has not come to many that were."""

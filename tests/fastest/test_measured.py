@@ -289,7 +289,7 @@ def test_graphs_that_would_not_fit_into_memory_with_aten_are_not_measured(
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     fake = FakeDevice()
     monkeypatch.setitem(devices, "cpu", fake)
-    monkeypatch.setattr(trial, "SKIPPED_ON_GPU", SKIPPED)
+    monkeypatch.setattr(trial, "RECORDED_BY", 5)
     return fake
 
 
@@ -298,8 +298,9 @@ def test_on_a_gpu_the_longer_of_host_and_gpu_counts_and_nothing_waits(runs: Runs
     runs.delay["c"], gpu.seconds = SLOW, None
     for _ in range(CALLS):
         fast(x)
-    measured = 1 + 2 * PENDING + 1  # ATen's first, then until more than PENDING pairs wait for the GPU
-    assert runs.text == "c" * SKIPPED + "a" + "ac" * PENDING + "a" + "c" * (CALLS - SKIPPED - measured)
+    first = "a" + "ac" * CLEAR + "c" * trial.RECORDED_BY  # ATen's first call, pairs, and then the plan may be recorded
+    measured = "ac" * PENDING + "a"  # until more than PENDING pairs wait for the GPU
+    assert runs.text == ("c" * SKIPPED + first + measured).ljust(CALLS, "c")
     gpu.seconds = 1e-6
     for _ in range(CALLS):
         fast(x)
@@ -309,9 +310,21 @@ def test_on_a_gpu_the_longer_of_host_and_gpu_counts_and_nothing_waits(runs: Runs
 def test_on_a_gpu_equal_times_of_the_gpu_keep_the_compiled_graph(runs: Runs, gpu: FakeDevice) -> None:
     fast, x = pyframe.compile(program, options={**MEASURED, "cudagraphs": False}), torch.randn(4, 5)
     runs.delay["c"], gpu.seconds = SLOW, 1.0  # the host's time is hidden by the GPU's
-    for _ in range(CALLS):
+    for _ in range(2 * CALLS):
         fast(x)
     assert runs.log[-1] == "c" and pyframe.counters["graphs_measured"] == 1
+
+
+def test_on_a_gpu_a_graph_that_is_clearly_faster_is_found_to_be_in_its_first_calls(runs: Runs, gpu: FakeDevice) -> None:
+    """Here the GPU comes to the measured calls later; no further call of ATen is needed then."""
+    fast, x = pyframe.compile(program, options={**MEASURED, "cudagraphs": False}), torch.randn(4, 5)
+    runs.delay["a"], gpu.seconds = SLOW, None
+    for _ in range(SKIPPED + 1 + 2 * CLEAR + 1):
+        fast(x)
+    gpu.seconds = 1e-6
+    for _ in range(CALLS):
+        fast(x)
+    assert runs.log.count("a") == 1 + CLEAR and pyframe.counters["graphs_measured"] == 1
 
 
 # ---- the decision

@@ -50,6 +50,7 @@ class Worker:
             PYTHONPATH=str(ROOT),
             PYTHONWARNINGS="ignore",
             PYFRAME_STRICT="internal",
+            PYFRAME_MEASURE="0",  # the suite is about compiled graphs, not about ATen where that is faster
         )
         line = [sys.executable, "-m", "tools.fuzz_graphs.worker", self.device]
         self.errors = open(f"{self.folder}/stderr", "w+")
