@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 RESULTS = Path(__file__).parent / "results"
-# Benchmarks are of compiled graphs, which pyframe would replace by ATen in some calls, and altogether where that is faster.
+# Benchmarks are of compiled graphs; pyframe would run ATen in some calls, and in all where that is faster.
 os.environ.setdefault("PYFRAME_MEASURE", "0")
 
 

@@ -115,7 +115,8 @@ def check(name: str, tools: list[str], cache: str) -> dict[str, Any]:
     """One row of the table: what each tool said of a program."""
     sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     line = [sys.executable, "-m", "tools.gpu_sanitizer", "--run", name]
-    environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYFRAME_MEASURE": "0", "PYFRAME_CACHE_DIR": f"{cache}/{name}"}
+    settings = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYFRAME_MEASURE": "0", "PYFRAME_CACHE_DIR": f"{cache}/{name}"}
+    environment = {**os.environ, **settings}
     row: dict[str, Any] = {"program": name}
     for tool in ["compiled", *tools]:
         under = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND)] if tool != "compiled" else []

@@ -80,7 +80,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 def run(units: Sequence[dict[str, Any]], args: argparse.Namespace, log: Path | None, engine: str = "ours") -> list[Row]:
     """Runs these units; returns their rows."""
     os.environ.setdefault("PYFRAME_STRICT", "internal")  # an internal error of the compiler is a failure
-    os.environ.setdefault("PYFRAME_MEASURE", "0")  # the suite is about compiled graphs, not about ATen where that is faster
+    os.environ.setdefault("PYFRAME_MEASURE", "0")  # about compiled graphs, not ATen where that is faster
     return run_all(units, engine, args, log, WORKER, TABLES)
 
 
