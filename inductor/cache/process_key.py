@@ -13,6 +13,7 @@ import torch
 from torch._decomp import decomposition_table, global_decomposition_table
 
 from ..autocast import DEVICES
+from ..process.processor import vendor
 from ..torch_compat import present
 
 _torch: Any = torch._C
@@ -48,7 +49,7 @@ def process_key() -> str:
 @functools.cache
 def _versions() -> tuple[Any, ...]:
     """Versions of torch and Python and the type of processor, which do not change while the process runs."""
-    processor = torch.backends.cpu.get_cpu_capability(), platform.machine(), torch.backends.mkl.is_available()
+    processor = torch.backends.cpu.get_cpu_capability(), platform.machine(), vendor(), torch.backends.mkl.is_available()
     return torch.__version__, torch.version.git_version, sys.version_info[:2], *processor
 
 

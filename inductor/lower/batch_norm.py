@@ -6,8 +6,10 @@ from typing import Any
 
 from ..ir.handler import ops
 from ..ir.nodes import Pointwise, TensorValue, compute_dtype
+from ..ir.sized import AnyTensor
 from ..ir.symbolic import Index
 from .common import used_results
+from .convolution import is_channels_last
 from .registry import LoweringGraph, Unlowered, lowering
 
 WORK = 6
@@ -42,17 +44,29 @@ def given_statistics(
         raise Unlowered
     dtype = compute_dtype(val.dtype)
 
-    def inner_fn(index: tuple[Index, ...]) -> Any:
-        def channel(of: TensorValue) -> Any:
-            return ops.to_dtype(of.load([index[1]]), dtype)
+    def channel(of: TensorValue, index: tuple[Index, ...]) -> Any:
+        return ops.to_dtype(of.load([index[0]]), dtype)
 
-        scale = ops.rsqrt(ops.add(channel(var), ops.constant(eps, dtype)))
-        if weight is not None:
-            scale = ops.mul(scale, channel(weight))
-        out = ops.mul(ops.sub(ops.to_dtype(x.load(index), dtype), channel(mean)), scale)
-        return out if bias is None else ops.add(out, channel(bias))
+    def scale_of(index: tuple[Index, ...]) -> Any:
+        scale = ops.rsqrt(ops.add(channel(var, index), ops.constant(eps, dtype)))
+        return scale if weight is None else ops.mul(scale, channel(weight, index))
+
+    scale = Pointwise(val.device, dtype, (val.shape[1],), scale_of)
+    if _channels_are_innermost(val):
+        scale.realize(graph)
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        own = index[1:2]
+        out = ops.mul(ops.sub(ops.to_dtype(x.load(index), dtype), channel(mean, own)), scale.load(own))
+        return out if bias is None else ops.add(out, channel(bias, own))
 
     given = [t for t in (weight, bias, mean, var) if t is not None]
     reads, work = x.reads + len(given), x.work + WORK
     out = Pointwise(val.device, val.dtype, tuple(val.shape), inner_fn, reads, work, tuple(val.stride()))
     return (out, *(None for _ in saved))
+
+
+def _channels_are_innermost(val: AnyTensor) -> bool:
+    """Whether C++ loops over a tensor have the channel as their innermost variable. The factor of a channel is then not
+    the same throughout a loop, and a root and a division for each element would take longer than to read it."""
+    return val.device.type == "cpu" and val.dim() > 2 and is_channels_last(val)

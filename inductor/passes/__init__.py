@@ -7,13 +7,14 @@ it takes the torch-level graph, before it is traced to ATen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch import fx
 
 from .attention import without_known_masks
 from .bias import biases_apart
 from .collective_buckets import joined_collectives
+from .common import aten
 from .complex_parts import parts_of_complex
 from .convolution import without_bias
 from .depthwise import filters_by_tap
@@ -23,6 +24,8 @@ from .embedding_bags import bags_of_one_length
 from .epilogue import activated_products
 from .layout import channels_last
 from .matmul import products_of_convolutions, products_of_gradients
+from .onednn import products_of_onednn
+from .onednn_convolution import convolutions_of_onednn
 from .stacks import items_of_stacks
 from .stem import blocks_of_pixels
 
@@ -34,16 +37,18 @@ def run_passes(
 ) -> fx.GraphModule:
     """Rewrites `gm` in place into a faster graph whose results have the same values and strides; returns it.
 
-    Nodes carry fake tensors. `shared` is as for `lower_graph`. `force` converts to channels_last even if it is not
-    expected to be faster. `buckets`: join collectives.
+    Nodes carry fake tensors. `shared` is as for `lower_graph`. `force` converts to channels_last, for a GPU, even
+    if it is not expected to be faster. `buckets`: join collectives.
     """
     items_of_stacks(gm)
     on_one_device(gm)
     without_duplicates(gm)
     bags_of_one_length(gm)
     run_half_passes(gm, buckets)
-    converted = channels_last(gm, shared, force)
-    if converted:
+    converted = channels_last(gm, shared, force, on_cpu=True)
+    if converted and not force and any(node.meta["val"].device.type == "cpu" for node in _convolutions(gm)):
+        convolutions_of_onednn(gm)
+    elif converted:
         products_of_convolutions(gm)
         blocks_of_pixels(gm)
         without_bias(gm)
@@ -55,11 +60,16 @@ def run_passes(
     return gm
 
 
+def _convolutions(gm: fx.GraphModule) -> Iterable[fx.Node]:
+    return gm.graph.find_nodes(op="call_function", target=aten.convolution.default)
+
+
 def run_half_passes(gm: fx.GraphModule, buckets: bool = False) -> None:
     """The passes for a graph without gradients and for the forward and backward of one with gradients. `buckets`: join
     collectives."""
     if buckets:
         joined_collectives(gm)
+    products_of_onednn(gm)
     biases_apart(gm)
     parts_of_complex(gm)
 

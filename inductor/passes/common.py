@@ -1,4 +1,4 @@
-"""Names the arguments of a convolution node, for the passes that rewrite convolutions."""
+"""What several passes ask of nodes: the arguments of a convolution, and whether oneDNN computes in a dtype."""
 
 from __future__ import annotations
 
@@ -38,3 +38,14 @@ class Convolution(NamedTuple):
     def filters(self) -> torch.Tensor:
         """The fake tensor of the weight."""
         return self.weight.meta["val"]
+
+
+def in_onednn(val: torch.Tensor) -> bool:
+    """Whether oneDNN computes convolutions and products of this tensor's dtype on this processor at full speed."""
+    if val.device.type != "cpu" or not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
+        return False
+    return val.dtype == torch.float32 or val.dtype == torch.bfloat16 and _multiplies_bfloat16()
+
+
+def _multiplies_bfloat16() -> bool:
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -1,4 +1,5 @@
-"""Converts convolutions to channels_last, the memory layout that a GPU's tensor cores need.
+"""Converts convolutions to channels_last, the memory layout that a GPU's tensor cores need, and of which oneDNN's
+convolutions on the CPU read and write tensors without copies in a layout of their own.
 
 Inputs and weights of convolutions are copied to that layout unless they already have it. The fake results of the nodes
 that follow are recomputed, so that the layout propagates through every operator that preserves it. Graph outputs get
@@ -19,7 +20,7 @@ from ..fx_utils.views import RESHAPES, operator_name
 from ..ir.nodes import dense_order
 from ..lower.convolution import is_channels_last
 from ..lower.views import view_strides
-from .common import Convolution, aten
+from .common import Convolution, aten, in_onednn
 
 # Operators besides pointwise ones that accept any strides. Other operators get inputs in their original strides.
 _ANY_STRIDES = frozenset(
@@ -38,14 +39,17 @@ _FEW = 16  # convolutions from or to fewer channels are not faster in channels_l
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def channels_last(gm: fx.GraphModule, shared: Sequence[int | None] = (), force: bool = False) -> bool:
+def channels_last(
+    gm: fx.GraphModule, shared: Sequence[int | None] = (), force: bool = False, on_cpu: bool = False
+) -> bool:
     """Converts `gm` to channels_last if that is expected to be faster, or with `force`. Returns whether it did.
 
-    `shared` is as for `lower_graph`. Graphs with results that share memory with each other are not converted.
+    `shared` is as for `lower_graph`. Graphs with results that share memory with each other are not converted. `on_cpu`:
+    convert graphs on the CPU as well.
     """
     convolutions = [n for n in gm.graph.find_nodes(op="call_function", target=aten.convolution.default) if _flat(n)]
     groups = [g for g in shared if g is not None]
-    if not convolutions or len(set(groups)) < len(groups) or not (force or _pays(convolutions)):
+    if not convolutions or len(set(groups)) < len(groups) or not (force or _pays(convolutions, on_cpu)):
         return False
     _Conversion(gm.graph).run()
     return True
@@ -55,11 +59,12 @@ def _flat(node: fx.Node) -> bool:
     return node_at(node).meta["val"].dim() == 4
 
 
-def _pays(convolutions: Sequence[fx.Node]) -> bool:
+def _pays(convolutions: Sequence[fx.Node], on_cpu: bool) -> bool:
     """Whether most of the arithmetic is in convolutions that have a fast kernel for this layout."""
     fast = total = 0
     for node in convolutions:
-        if not _on_tensor_cores(node.meta["val"]):
+        val = node.meta["val"]
+        if not (on_cpu and in_onednn(val) if val.device.type == "cpu" else _on_tensor_cores(val)):
             return False
         work, better = _work(node)
         total += work
