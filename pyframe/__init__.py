@@ -17,13 +17,13 @@ _PUBLIC = {
     "mark_dynamic": "dynamic", "maybe_mark_dynamic": "dynamic", "mark_static": "dynamic", "mark_unbacked": "dynamic",
     "set_stance": "stance", "error_on_graph_break": "vars.torch_objects.error_on_graph_break",
     "register_backend": "backends", "list_backends": "backends", "counters": "metrics", "set_logs": "report.logs",
-    "wait_for_kernels": "backends", "save_cache_artifacts": "cache_artifacts",
+    "Exported": "export.exported", "wait_for_kernels": "backends", "save_cache_artifacts": "cache_artifacts",
     "load_cache_artifacts": "cache_artifacts",
     "package": "packaging.make", "load": "packaging.load", "PackageError": "packaging.errors",
     "UserError": "errors", "Unsupported": "errors", "BackendCompilerFailed": "errors", "PyframeError": "errors",
     "RecompileError": "errors", "RecompileLimitExceeded": "errors", "InternalError": "errors",
 }  # fmt: skip
-_MODULES = ("config", "exc", "testing")
+_MODULES = ("config", "exc", "export", "testing")
 __all__ = sorted((*_PUBLIC, *_MODULES))  # noqa: PLE0605
 
 

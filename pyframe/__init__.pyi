@@ -1,5 +1,9 @@
 """The public names as a type checker sees them; at run time they load on first use."""
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
+from typing import Any, Protocol
+
 from . import config as config
 from . import exc as exc
 from . import testing as testing
@@ -30,6 +34,8 @@ from .errors import RecompileError as RecompileError
 from .errors import RecompileLimitExceeded as RecompileLimitExceeded
 from .errors import Unsupported as Unsupported
 from .errors import UserError as UserError
+from .export.exported import Exported as Exported
+from .export.whole_graph import WholeGraph
 from .metrics import counters as counters
 from .packaging.errors import PackageError as PackageError
 from .packaging.load import load as load
@@ -38,3 +44,15 @@ from .report.logs import set_logs as set_logs
 from .stance import set_stance as set_stance
 from .vars.torch_objects.error_on_graph_break import error_on_graph_break as error_on_graph_break
 from .version import __version__ as __version__
+
+class _Export(Protocol):
+    """The module `pyframe.export`, which is callable."""
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Exported]: ...
+    def load(self, path: str | PathLike[str], classes: Iterable[type] = ()) -> Exported: ...
+    def whole_graph(
+        self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None,
+        dynamic: Any = None,
+    ) -> WholeGraph: ...
+
+export: _Export

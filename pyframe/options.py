@@ -36,6 +36,7 @@ class Options:
     budget_s: seconds that captures and compilation may take; frames and graphs that are left then run uncompiled.
     bucket_collectives: with backend "inductor": join collectives of a graph that follow one another.
     cache: with backend "inductor": keep compiled graphs on disk.
+    whole_program: the graph is the result, run operator by operator: it may call operators that cannot be compiled.
     compiled_autograd: backward passes that a call starts are captured, too, as in `pyframe.compiled_autograd()`.
     steps: instructions that one trace may execute while its graph does not grow; None: config.instruction_limit.
     """
@@ -55,6 +56,7 @@ class Options:
     bucket_collectives: bool = False
     cache: bool = True
     compiled_autograd: bool = False
+    whole_program: bool = False
 
     @property
     def recompile_limit(self) -> int:

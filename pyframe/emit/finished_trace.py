@@ -72,5 +72,8 @@ class FinishedTrace(Protocol):
     rewritten: dict[Source, None]  # sources that the graph writes to
     error_on_break: bool  # whether a graph break is an error at the end of the trace
 
+    def traced(self, value: Any, /) -> Var | None:
+        """The Var of an object that existed before the frame, if the trace has one."""
+
     def compile_graph(self, gm: fx.GraphModule, /) -> Any:
         """A function that runs the finished graph and returns a tuple: what the backend compiled, in most cases."""

@@ -4,13 +4,15 @@ example, and returns the finished trace as data."""
 from __future__ import annotations
 
 import inspect
+import keyword
+import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import fx
+from torch import fx, nn
 
 from inductor.process.compile_lock import compile_lock
 
@@ -43,6 +45,7 @@ class Program:
     result: ProgramResult
     guards: list[Guard]
     fake_mode: Any
+    metadata_read: frozenset[str]  # what the program read of tensors, such as "stride"
 
 
 class _ProgramCompiler(FrameCompiler):
@@ -61,7 +64,7 @@ class _ProgramCompiler(FrameCompiler):
         mode = trace.graph.fake_mode
         return Program(
             result.gms[0], list(inputs.sources), inputs.examples_before_run(mode), originals, result,
-            list(trace.guards), mode,
+            list(trace.guards), mode, frozenset(trace.graph.metadata_read),
         )  # fmt: skip
 
 
@@ -73,7 +76,7 @@ def capture(
     passed by keyword. `varying`: sources of ints that are not constants. Raises Unsupported, with the user's line, for
     what is not one graph."""
     root = _root(target, signature, arguments, by_keyword)
-    compiler = _ProgramCompiler(eager, Options(fullgraph=True, float_inputs=False), "export")
+    compiler = _ProgramCompiler(eager, Options(fullgraph=True, float_inputs=False, whole_program=True), "export")
     compiler.always.add(root.__code__)
     compiler.history[root.__code__] = CaptureHistory(varied={(source, None) for source in varying})
     _C.bind_torch()
@@ -107,10 +110,13 @@ def _root(
         named = not stars and each.name in by_keyword
         passed.append(f"{each.name}={each.name}" if named else stars + each.name)
     name = getattr(target, "__name__", type(target).__name__)
+    variable = "self" if isinstance(target, nn.Module) else name  # as errors name what it holds
+    while not variable.isidentifier() or keyword.iskeyword(variable) or variable in arguments:
+        variable = "_" + re.sub(r"\W", "_", variable)
     scope: dict[str, Any] = {}
     text = (
-        f"def make(_pyframe_target):\n def call({', '.join(parameters)}):\n"
-        f"  return _pyframe_target({', '.join(passed)})\n return call\n"
+        f"def make({variable}):\n def call({', '.join(parameters)}):\n"
+        f"  return {variable}({', '.join(passed)})\n return call\n"
     )
     exec(compile(text, __file__, "exec"), scope)
     root: types.FunctionType = scope["make"](target)

@@ -16,6 +16,7 @@ from torch import fx
 
 from inductor.modes import SET_GRAD
 
+from ..core.breaks import describe
 from ..core.effects import Effect
 from ..core.guard import UserLine
 from ..emit.finished_trace import End, FinishedTrace, RootFrame
@@ -28,7 +29,7 @@ from ..vars.numbers.symint import NumberVar
 from ..vars.protocol.base import NotRebuildable, Var
 from ..vars.torch_objects.nnmodule import NNModuleVar
 from ..vars.torch_objects.tensor import TensorVar
-from .structure import SizeOf
+from .structure import PLAIN_TYPES, SizeOf
 
 
 class Slot:
@@ -104,7 +105,9 @@ class ProgramOutput(OutputBuilder):
         if any(hook.is_outdated(tx) for hook in tx.graph.traced_hooks):
             tx.graph.history.traces_hooks = False
             raise Restart()
-        assert self.end.value is not None
+        if self.end.value is None:
+            assert self.end.brk is not None
+            raise Unsupported(describe(self.end.brk.kind, self.end.brk.detail, self.end.brk.stack))
         if tx.draws:
             raise Unsupported(
                 "export: the program draws random numbers with Python's or numpy's generators, which an exported "
@@ -118,6 +121,8 @@ class ProgramOutput(OutputBuilder):
             raise Unsupported(f"export: the result cannot be built outside of the program: {error}") from error
         for _, var in assigned:
             dry.wanted.setdefault(id(var), var)
+        if tx.graph.required is not None:
+            tx.graph.effect(torch._assert, tx.graph.required, "for this data the program takes another path or raises")
         order = list(dry.wanted)
         outputs = [self.output(var) for var in dry.wanted.values()]
         gm = tx.graph.finish(outputs) or fx.GraphModule(torch.nn.Module(), _empty_graph())
@@ -148,7 +153,8 @@ class ProgramOutput(OutputBuilder):
     def assigned(self, effect: Effect) -> TensorVar | None:
         """The tensor that an effect assigned to a buffer; None if nothing is to be done for the effect."""
         if effect.kind == "CALL" and effect.detail[0] is not SET_GRAD:  # a warning, or what the user lets be deferred
-            name = getattr(effect.detail[0], "__name__", repr(effect.detail[0]))
+            called = getattr(effect.detail[0], "func", effect.detail[0])  # of a functools.partial
+            name = getattr(called, "__name__", type(called).__name__).lstrip("_")
             self.dropped.append(f"{name}()" + (f" at {effect.line}" if effect.line else ""))
             return None
         if effect.kind == "ATTR" and isinstance(effect.target, NNModuleVar):
@@ -159,7 +165,26 @@ class ProgramOutput(OutputBuilder):
                     return None  # changed in place, which the graph does
                 if effect.detail in effect.target.value._buffers:
                     return value
+        if self.is_undone(effect):
+            return None
         raise Unsupported(_refusal(effect))
+
+    def is_undone(self, effect: Effect) -> bool:
+        """Whether an attribute or global variable has in the end the value that it had before the frame."""
+        target = effect.target
+        if effect.kind == "GLOBAL":
+            value, held = target.written[effect.detail], target.value
+        elif effect.kind == "ATTR":
+            value, held = target.written(effect.detail), getattr(getattr(target, "value", None), "__dict__", None)
+        else:
+            return False
+        if not isinstance(held, dict) or effect.detail not in held or value is None:
+            return False
+        before = held[effect.detail]
+        if value.is_constant():
+            after = value.constant()
+            return after is before or type(after) is type(before) and type(after) in PLAIN_TYPES and after == before
+        return value is self.tx.traced(before)
 
     def example_of(self, tensor: torch.Tensor) -> Any:
         """The fake tensor of an input of the graph; None if the tensor is no input."""
@@ -211,5 +236,6 @@ def _refusal(effect: Effect) -> str:
     at = f"\n  at {effect.line}" if effect.line else ""
     return (
         f"export: the program {does}{where}, which an exported program cannot do{at}\n"
-        "  hint: return the new value, or keep a tensor that changes in a buffer (nn.Module.register_buffer)"
+        "  hint: return the new value, or keep a tensor that changes in a buffer (nn.Module.register_buffer)\n"
+        "  hint: if only the first call does it, to fill a cache, call the module once before it is exported"
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from ..callables import python_function
 from ..core.source import (
@@ -23,11 +23,13 @@ from ..core.source import (
     StepSource,
 )
 
+_PLAIN_MODULE = fx.GraphModule(nn.Module(), fx.Graph())
 _REGISTRIES = ("_modules", "_parameters", "_buffers", "__dict__")
 
 
 class State:
-    """`named`: the tensors by name, those of the module first. `kinds`: parameter, buffer or constant, by name."""
+    """`named`: the tensors by name, those of the module first. `kinds`: parameter, buffer (one that is in the
+    state_dict) or constant, by name."""
 
     def __init__(self, target: Any) -> None:
         self.named: dict[str, torch.Tensor] = {}
@@ -39,7 +41,9 @@ class State:
             for name, parameter in owner.named_parameters(remove_duplicate=False):
                 self._add(name, parameter, "parameter")
             for name, buffer in owner.named_buffers(remove_duplicate=False):
-                self._add(name, buffer, "buffer")
+                path, _, last = name.rpartition(".")
+                kept = last not in owner.get_submodule(path)._non_persistent_buffers_set
+                self._add(name, buffer, "buffer" if kept else "constant")
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """All tensors."""
@@ -51,7 +55,7 @@ class State:
         if known is None:
             wanted = self._named_after(source) or "constant"
             known, count = wanted, 0
-            while any(_clash(known, other) for other in self.named):
+            while _is_taken(known) or any(_clash(known, other) for other in self.named):
                 count += 1
                 known = f"{wanted}_{count}"
             self._add(known, tensor, _kind(tensor, source))
@@ -95,6 +99,11 @@ class State:
 def _clash(name: str, other: str) -> bool:
     """Whether two names cannot be attributes of one module."""
     return name == other or other.startswith(f"{name}.") or name.startswith(f"{other}.")
+
+
+def _is_taken(name: str) -> bool:
+    """Whether every module has an attribute of a part of the name."""
+    return any(hasattr(_PLAIN_MODULE, part) for part in name.split("."))
 
 
 def _kind(tensor: torch.Tensor, source: Source | None) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
+import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +50,8 @@ class Constant:
 class Node:
     """A container. `kind`: tuple, list, dict, OrderedDict, namedtuple, dataclass, size or pytree. `cls`: the class of
     the last five. `keys`: of a dict the keys, of a named tuple or dataclass the names of the fields, otherwise empty.
-    `context`: what pytree keeps of an object of a registered class besides the children."""
+    `context`: what pytree keeps of an object of a registered class besides the children. Results may also be objects of
+    other classes: `kind` object, with the names of attributes as `keys`."""
 
     kind: str
     children: tuple[Structure, ...]
@@ -68,6 +71,8 @@ def path_text(path: Path) -> str:
 def opened(value: Any) -> tuple[Node, list[tuple[Step, Any]]] | None:
     """The node of a container, still without children, and its children with the step to each; None for a leaf."""
     cls = type(value)
+    if cls in (Leaf, Constant, Node):
+        return None
     if cls in (tuple, list):
         return Node(cls.__name__, ()), [(("item", index), each) for index, each in enumerate(value)]
     if cls in (dict, collections.OrderedDict):
@@ -102,13 +107,30 @@ def _step_of(key: Any, index: int) -> Step:
     return "item", getattr(key, "idx", index)
 
 
-def flatten(value: Any, leaf: Callable[[Any, Path], Structure], path: Path = ()) -> Structure:
-    """The structure of a value. `leaf(value, path)` gives the structure of what is no container."""
+def _object(value: Any) -> tuple[Node, list[tuple[Step, Any]]] | None:
+    """Like `opened`, for an object whose state is its `__dict__`."""
+    cls = type(value)
+    held = getattr(value, "__dict__", None)
+    if cls in PLAIN_TYPES or isinstance(value, torch.Tensor | type | types.FunctionType | enum.Enum):
+        return None
+    if type(held) is not dict or cls.__new__ is not object.__new__ or cls.__module__.startswith("pyframe."):
+        return None
+    return Node("object", (), tuple(held), cls), [(("attr", name), each) for name, each in held.items()]
+
+
+def flatten(
+    value: Any, leaf: Callable[[Any, Path], Structure], path: Path = (), objects: bool = False
+) -> Structure:
+    """The structure of a value. `leaf(value, path)` gives the structure of what is no container. `objects`: objects of
+    any class are containers of their attributes."""
     found = opened(value)
+    if found is None and objects:
+        found = _object(value)
     if found is None:
         return leaf(value, path)
     node, children = found
-    return dataclasses.replace(node, children=tuple(flatten(child, leaf, (*path, step)) for step, child in children))
+    parts = tuple(flatten(child, leaf, (*path, step), objects) for step, child in children)
+    return dataclasses.replace(node, children=parts)
 
 
 def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
@@ -134,13 +156,13 @@ def build(node: Node, children: list[Any]) -> Any:
         return dict(items) if node.kind == "dict" else collections.OrderedDict(items)
     if node.kind == "namedtuple":
         return cls(*children)
-    if node.kind == "dataclass":
-        return _dataclass_of(cls, dict(zip(node.keys, children, strict=True)))
+    if node.kind in ("dataclass", "object"):
+        return object_of(cls, dict(zip(node.keys, children, strict=True)))
     return pytree.SUPPORTED_NODES[cls].unflatten_fn(children, node.context)
 
 
-def _dataclass_of(cls: Any, values: dict[str, Any]) -> Any:
-    """An object of a dataclass with these fields. Its `__init__` does not run: it ran, or was traced, already."""
+def object_of(cls: Any, values: dict[str, Any]) -> Any:
+    """An object with these attributes. Its `__init__` does not run: it ran, or was traced, already."""
     made = object.__new__(cls)
     for name, value in values.items():
         object.__setattr__(made, name, value)

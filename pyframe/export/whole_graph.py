@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import enum
 import keyword
 import re
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,6 +98,7 @@ class WholeGraph:
     state: all parameters and buffers of the module, used or not, and other tensors that the graph reads, by qualified
         name. A tensor that has several names (tied weights) is there under each.
     fake_mode: the mode of the fake tensors, with the symbols of sizes that vary.
+    metadata_read: what the program reads of tensors besides values and sizes: "stride", "requires_grad" and so on.
     dropped: calls for their effect only, such as warnings, that the graph does not contain.
     """
 
@@ -110,6 +113,7 @@ class WholeGraph:
     kinds: dict[str, str]  # of `state`: parameter, buffer or constant
     fake_mode: Any
     name: str
+    metadata_read: frozenset[str] = frozenset()
     dropped: list[str] = field(default_factory=list)
 
     def flat_inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -141,18 +145,58 @@ def whole_graph(
     by_keyword = frozenset(name for name in kwargs or () if name in arguments)
     leaves: list[InputLeaf] = []
     given = {name: _structure(name, value, leaves) for name, value in arguments.items()}
+    parameters = Parameters(signature, given, by_keyword)
     state = State(target)
-    _separate(leaves, state)
+    originals = [leaf.example for leaf in leaves]
+    _separate(leaves, state, among_inputs=True)
+    program = _captured(target, parameters, leaves, dynamic)
+    if _differ_in(program, leaves, originals):
+        for leaf, example in zip(leaves, originals, strict=True):
+            leaf.example = example
+        _separate(leaves, state, among_inputs=False)
+        program = _captured(target, parameters, leaves, dynamic)
+    return _Assembly(program, leaves, parameters, state, _name_of(target)).whole()
+
+
+def _captured(target: Any, parameters: Parameters, leaves: list[InputLeaf], dynamic: Any) -> Program:
+    """The program of the call with the examples in `leaves`."""
     values = [leaf.example for leaf in leaves]
-    ordered = arguments_in_order({name: unflatten(given[name], values) for name in arguments}, signature)
-    marks = marks_of_inputs(dynamic, given, values)
+    arguments = {name: unflatten(structure, values) for name, structure in parameters.given.items()}
+    ordered = arguments_in_order(arguments, parameters.signature)
+    marks = marks_of_inputs(dynamic, parameters.given, values)
     with marked(values, marks):
         index_of = {name: index for index, name in enumerate(ordered)}
         numbers = {i for i, mark in marks.items() if not isinstance(mark, dict)}
         varying = {each for i in numbers for each in _sources(leaves[i], index_of[leaves[i].parameter])}
-        program = capture(target, signature, ordered, by_keyword, varying)
-    parameters = Parameters(signature, given, by_keyword)
-    return _Assembly(program, leaves, parameters, state, _name_of(target)).whole()
+        program = capture(target, parameters.signature, ordered, parameters.by_keyword, varying)
+        while again := _values_assumed(program) - varying:
+            varying |= again
+            program = capture(target, parameters.signature, ordered, parameters.by_keyword, varying)
+    return program
+
+
+def _differ_in(program: Program, leaves: list[InputLeaf], originals: list[Any]) -> bool:
+    """Whether the program depends on two inputs being different objects that are one in the example call."""
+    places = {(leaf.parameter, leaf.path): original for leaf, original in zip(leaves, originals, strict=True)}
+    for guard in program.guards:
+        if guard.kind == "DISTINCT":
+            found = [places[place] for source in guard.payload if (place := place_of(source)) in places]
+            if len(found) > len({id(each) for each in found}):
+                return True
+    return False
+
+
+def _values_assumed(program: Program) -> set[Source]:
+    """The buffers whose value a program assumes, although it writes them."""
+    nodes = program.graph_module.graph.find_nodes(op="placeholder")
+    found = zip(program.sources, program.originals, nodes, strict=True)
+    assigned = [each.before for each in program.result.assignments]
+    written = {
+        source for source, tensor, node in found if tensor is not None and (
+            any(tensor is each for each in assigned) or node.meta["val"]._version > 0
+        )
+    }  # fmt: skip
+    return {g.source for g in program.guards if g.kind == "PREDICATE" and g.source in written}
 
 
 def _name_of(target: Any) -> str:
@@ -176,9 +220,9 @@ def _structure(parameter: str, value: Any, leaves: list[InputLeaf]) -> Structure
     return flatten(value, leaf)
 
 
-def _separate(leaves: list[InputLeaf], state: State) -> None:
-    """Replace an example that is passed twice, or that is also a parameter of the module, by a copy: a call may pass
-    different tensors."""
+def _separate(leaves: list[InputLeaf], state: State, among_inputs: bool) -> None:
+    """Replace an example that is also a parameter of the module and, `among_inputs`, one that is passed twice by a
+    copy: a call may pass different tensors."""
     seen = {id(tensor) for tensor in state.tensors()}
     for leaf in leaves:
         if isinstance(leaf.example, torch.Tensor):
@@ -188,7 +232,8 @@ def _separate(leaves: list[InputLeaf], state: State) -> None:
                     copied = leaf.example.detach().clone().requires_grad_(leaf.example.requires_grad)
                 vars(copied).update(attributes)
                 leaf.example = copied
-            seen.add(id(leaf.example))
+            if among_inputs:
+                seen.add(id(leaf.example))
 
 
 def _sources(leaf: InputLeaf, index: int) -> Iterator[Source]:
@@ -241,7 +286,8 @@ class _Assembly:
         guards = [guard for guard in self.program.guards if any(map(reads_argument, sources_of(guard)))]
         return WholeGraph(
             module, self.inputs, self.leaves, self.parameters, result, guards, mutated, self.state.named,
-            self.state.kinds, self.program.fake_mode, self.name, self.program.result.dropped,
+            self.state.kinds, self.program.fake_mode, self.name, self.program.metadata_read,
+            self.program.result.dropped,
         )  # fmt: skip
 
     # ---- inputs ----
@@ -269,8 +315,8 @@ class _Assembly:
             node, fake = found if found is not None else (None, self._fake(leaf.example))
             made = self._add("input", leaf.name, leaf.name, fake, index)
             leaf.node = made.name
-            self.nodes[id(leaf.example)] = made
-            if node is not None:
+            self.nodes.setdefault(id(leaf.example), made)
+            if node is not None and node not in self.map:
                 self._replace(node, made)
         sizes = {}
         for source, (node, fake, tensor) in known.items():
@@ -333,14 +379,14 @@ class _Assembly:
             if isinstance(found, torch.Tensor):
                 outputs.append(self._of_state(found, None))
                 return Leaf(len(outputs) - 1)
-            if type(found) in PLAIN_TYPES:
+            if type(found) in PLAIN_TYPES or isinstance(found, type | types.FunctionType | enum.Enum):
                 return Constant(found)
             raise Unsupported(
                 f"export: the result{path_text(path)} is a {type(found).__qualname__}; a result consists of tensors, "
                 "numbers and constants in containers, dataclasses and classes registered with torch.utils._pytree"
             )
 
-        return flatten(self.program.result.value, leaf)
+        return flatten(self.program.result.value, leaf, objects=True)
 
     def _mutated(self) -> list[str]:
         """The names of the inputs that the graph writes in place."""

@@ -173,6 +173,7 @@ class TracedGraph(Protocol):
 
     error_may_be_handled: bool  # whether a node may raise, depending on elements, what the program handles
     traced_hooks: list[Any]  # of tensors: `higher_order.tensor_hooks.TracedHook`
+    metadata_read: set[str]  # what the program read of tensors besides values and `shape`: "dtype", "stride" and so on
     ran_backward: bool  # whether the graph runs a backward pass that sets gradients of leaves
 
     @property

@@ -153,6 +153,7 @@ class TensorVar(Var):
         if name == "nbytes" and self.fake.layout is torch.strided:  # C++ code of torch that symbolic sizes do not pass
             return make(self.fake.numel() * self.fake.itemsize)
         if name in METADATA:
+            tx.graph.metadata_read.add(name)
             return make(getattr(self.fake, name))
         if name in TENSOR_PROPERTIES:
             return tx.graph.call(getattr, [self, name], {})
@@ -275,6 +276,7 @@ class TensorVar(Var):
         if name in METADATA_MUTATION:
             tx.graph_break("unsupported-object", f".{name}() changes what kind of tensor {self.describe()} is")
         if name == "size" or name == "stride":
+            tx.graph.metadata_read.add(name)
             sizes = self.fake.size() if name == "size" else self.fake.stride()
             if args or kwargs:
                 return make(sizes[(args[0] if args else kwargs["dim"]).constant()])
@@ -285,6 +287,7 @@ class TensorVar(Var):
             tx.guard(CallSource(self.origin(), torch.Tensor._is_view, name), "EQUALS", original._is_view())
             return ConstVar(original._is_view())
         if name in METADATA_METHODS and all(a.is_constant() for a in (*args, *kwargs.values())):
+            tx.graph.metadata_read.add(name)
             values, named = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
             return make(getattr(self.fake, name)(*values, **named))
         if name == "__len__":

@@ -248,7 +248,8 @@ class TorchFunctionVar(HeldVar):
             return check(tx, value, args, kwargs)
         if value in BREAKS and not (value in MAKES_SIZES and tx.graph.numbers.makes_sizes):
             tx.graph_break(BREAKS[value], f"{self.describe()} was called")
-        if value is torch.lstm and torch.is_grad_enabled() and _any_requires_grad(args):
+        compiled = not tx.options.whole_program
+        if value is torch.lstm and compiled and torch.is_grad_enabled() and _any_requires_grad(args):
             tx.graph_break("unknown-c-function", "an LSTM that records gradients keeps what no graph can describe")
         if value in RECURRENT and isinstance(args[0], TensorVar) and args[0].fake.device.type == "cuda":
             tx.graph_break("unsupported-torch-op", f"{self.describe()} runs with cuDNN, which fake tensors lack")

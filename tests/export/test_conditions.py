@@ -1,0 +1,123 @@
+"""What an exported program requires of its arguments."""
+
+import warnings
+
+import pytest
+import torch
+from export_checks import check
+
+import pyframe
+
+
+def conditions(exported):
+    return [each.text for each in exported.conditions]
+
+
+def test_calls_that_do_not_fit():
+    x, d = torch.randn(5, 4), {"a": torch.randn(4)}
+    exported = pyframe.export(lambda x, d: x * d["a"])(x, d, dynamic={"x": {0: True}})
+    assert conditions(exported) == ["x.size(0) >= 2"]
+    for args, message in (
+        ((x[:, :3], d), r"requires x\.size\(1\) == 4, not 3"),
+        ((x.double(), d), r"requires x\.dtype == torch\.float32, not torch\.float64"),
+        ((x[0], d), r"requires x\.dim\(\) == 2, not 1"),
+        ((x.to("meta"), d), "requires x on cpu, not on meta"),
+        ((x[:1], d), r"requires x\.size\(0\) >= 2; x\.size\(0\) is 1"),
+        ((x, {"b": 1}), r"d must have the keys \['a'\], not \['b'\]"),
+        ((x, [1]), "d must be a dict"),
+        ((3, d), "requires x to be a tensor, not 3"),
+        ((x,), "missing a required argument: 'd'"),
+    ):
+        with pytest.raises(pyframe.UserError, match=message):
+            exported(*args)
+
+
+def test_ranges_and_relations(tmp_path):
+    a, b = torch.randn(3, 4), torch.randn(3, 4)
+    spec = {"a": {0: (2, 8)}, "b": ("auto", None)}
+    exported = check(lambda a, b: a + b, a, b, dynamic=spec, other=[(torch.randn(8, 4), torch.randn(8, 4))],
+                     path=tmp_path / "p")  # fmt: skip
+    assert set(conditions(exported)) == {"a.size(0) >= 2", "a.size(0) <= 8", "b.size(0) >= 2", "a.size(0) == b.size(0)"}
+    with pytest.raises(pyframe.UserError, match=r"requires a\.size\(0\) <= 8; a\.size\(0\) is 9"):
+        exported(torch.randn(9, 4), torch.randn(9, 4))
+    with pytest.raises(pyframe.UserError, match=r"a\.size\(0\) == b\.size\(0\).*test_conditions"):
+        exported(torch.randn(5, 4), torch.randn(6, 4))
+
+
+def test_sizes_in_slices_and_results(tmp_path):
+    check(lambda x: x[1:, ..., None, ::2], torch.randn(4, 5, 6), dynamic={"x": (True, None, True)},
+          other=[(torch.randn(7, 5, 8),)], path=tmp_path / "p")  # fmt: skip
+    check(lambda x: (x.size(), x.shape[0] + 1, x.numel()), torch.randn(3, 4), dynamic=True,
+          other=[(torch.randn(5, 6),)], path=tmp_path / "p")  # fmt: skip
+    check(lambda x, n: x * n + n, torch.randn(4), 4, dynamic={"n": True}, other=[(torch.randn(4), 7)],
+          path=tmp_path / "p")  # fmt: skip
+
+
+def test_invalid_specifications():
+    x = torch.randn(3, 1)
+    for dynamic, message in (
+        ({"y": True}, "names 'y', which is no argument"), ({"x": {1: True}}, r"x\.size\(1\) is 1 in the example"),
+        ({"x": {5: True}}, "there is no 5"), ({"x": {0: "often"}}, "accepted: None"), ("x", "dynamic must be"),
+        (({0: True}, None), "2 entries for 1 arguments"), ({"x": [True]}, "does not fit x"),
+    ):  # fmt: skip
+        with pytest.raises(pyframe.UserError, match=message):
+            pyframe.export(lambda x: x + 1)(x, dynamic=dynamic)
+    with pytest.raises(pyframe.UserError, match=r"x\.size\(0\) was marked as dynamic, but the program requires it to be 3"):
+        pyframe.export(lambda x: x + torch.ones(3, 1))(x, dynamic={"x": {0: True}})
+
+
+def test_marks_of_tensors_count_and_examples_keep_theirs():
+    x = torch.randn(3, 4)
+    pyframe.mark_dynamic(x, 0, min=2, max=5)
+    exported = pyframe.export(lambda x: x + 1)(x)
+    assert set(conditions(exported)) == {"x.size(0) >= 2", "x.size(0) <= 5"}
+    y = torch.randn(3, 4)
+    pyframe.export(lambda y: y + 1)(y, dynamic=True)
+    assert vars(y) == {}
+
+
+def test_layouts_are_checked_only_if_the_program_reads_them(tmp_path):
+    check(lambda x: x.reshape(-1) + 1, torch.randn(3, 4), other=[(torch.randn(4, 3).t(),)], path=tmp_path / "p")
+    exported = check(lambda x: x * 2 if x.is_contiguous() else x * 3, torch.randn(3, 4), path=tmp_path / "p")
+    with pytest.raises(pyframe.UserError, match=r"x\.stride\(0\) == 4, not 1"):
+        exported(torch.randn(4, 3).t())
+    exported = pyframe.export(lambda x: x * 2 if x.requires_grad else x * 3)(torch.randn(3))
+    with pytest.raises(pyframe.UserError, match=r"x\.requires_grad is False, not True"):
+        exported(torch.randn(3).requires_grad_())
+
+
+def test_identity_is_checked_only_if_the_program_reads_it(tmp_path):
+    x, y = torch.randn(3), torch.randn(3)
+    exported = check(lambda a, b: a - b, x, x, other=[(x, y)], path=tmp_path / "p")
+    assert conditions(exported) == []
+
+    def same(a, b):
+        return a * 2 if a is b else a + b
+
+    exported = check(same, x, x, path=tmp_path / "p")
+    with pytest.raises(pyframe.UserError, match="requires b is a"):
+        exported(x, y)
+    exported = check(same, x, y, path=tmp_path / "p")
+    with pytest.raises(pyframe.UserError, match="requires a is not b"):
+        exported(x, x)
+
+
+def test_dropped_warnings_are_told(monkeypatch):
+    monkeypatch.setattr(warnings, "showwarning", warnings._showwarning_orig)  # pytest's would see the warning
+
+    def warns(x):
+        warnings.warn("careful")  # noqa: B028
+        return x + 1
+
+    exported = pyframe.export(warns)(torch.ones(2))
+    assert len(exported.dropped) == 1 and exported.dropped[0].startswith("warn() at ")
+
+
+def test_check_tells_differences():
+    exported = pyframe.export(lambda x: (x + 1, x * 2))(torch.ones(2))
+    exported.function = lambda x: (x + 1, x * 2.5)
+    comparison = exported.check(torch.ones(2))
+    assert not comparison.equal and comparison.greatest_error == 0.5 and comparison.where == "result[1]"
+    assert "greatest error 0.5 (relative 0.2) in result[1]" in str(comparison)
+    exported.function = lambda x: x
+    assert exported.check(torch.ones(2)).differences == ["the result has another structure"]
