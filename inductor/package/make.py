@@ -32,7 +32,7 @@ from ..runtime.aten import overload
 from ..runtime.plan_spec import ANY_DEVICE, Extern
 from . import container
 from .errors import PackageError
-from .on_gpu import on_gpu
+from .on_gpu import for_gpu
 from .plan_data import plan_data, program_data
 from .targets import Target
 
@@ -183,7 +183,7 @@ def refuse_generators(gm: fx.GraphModule) -> None:
 
 
 def _generated(gm: fx.GraphModule, given: Input, sizes: Sizes | None, moved: bool) -> Artifact:
-    report, prepare = CompileReport(), on_gpu if moved else (lambda aten: None)
+    report, prepare = CompileReport(), for_gpu if moved else (lambda aten: None)
     if sizes is None:
         return generate(gm, given.examples, report, prepare=prepare)
     from ..dynamic.symbols import Sized, Symbols, fake_inputs  # imported here because it imports sympy

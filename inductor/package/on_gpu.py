@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
+
+from ..errors import Unsupported
 
 GPU = torch.device("cuda:0")
 
@@ -39,6 +42,29 @@ def on_gpu(gm: fx.GraphModule, numbers_on_cpu: bool = False) -> fx.GraphModule:
         node.kwargs = {**node.kwargs, **place}
     gm.recompile()
     return gm
+
+
+def for_gpu(gm: fx.GraphModule) -> fx.GraphModule:
+    """`on_gpu`, with attention by the operator that chooses its kernel when it is called: tracing on the CPU has chosen
+    one of the CPU. Unsupported where the logarithms that only that one returns are used."""
+    for node in gm.graph.find_nodes(op="call_function", target=_CPU_ATTENTION):
+        if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.users):
+            raise Unsupported("attention on a GPU, with what its backward needs")
+        given = dict(zip(("query", "key", "value", "dropout_p", "is_causal"), node.args)) | node.kwargs
+        with gm.graph.inserting_before(node):
+            names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+            args = [given.get(name, default) for name, default in zip(names, (None, None, None, None, 0.0, False))]
+            kwargs = {"scale": given["scale"]} if "scale" in given else {}
+            found = gm.graph.call_function(torch.ops.aten.scaled_dot_product_attention.default, tuple(args), kwargs)
+        found.meta = {**node.meta, "val": node.meta["val"][0]}
+        for user in list(node.users):
+            user.replace_all_uses_with(found)
+            gm.graph.erase_node(user)
+        gm.graph.erase_node(node)
+    return on_gpu(gm)
+
+
+_CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
 def _stays(node: fx.Node) -> bool:

@@ -12,6 +12,7 @@ from ..dtypes import dtype_name, dtype_of
 from ..ir.real import Real
 from ..ir.size import Program, Size
 from ..runtime.arena import Range
+from ..runtime.plan import delay_frees
 from ..runtime.plan_spec import (
     Alloc,
     Arena,
@@ -189,13 +190,13 @@ _READ: dict[str, Callable[..., Step]] = {
 
 
 def plan_data(spec: PlanSpec, fixed: Sequence[int]) -> dict[str, Any]:
-    """A plan as plain data. `fixed`: the numbers of the constants that are its last inputs, and then of those that it
-    has itself."""
+    """A plan as plain data; what views share is freed after them. `fixed`: the numbers of the constants that
+    are its last inputs, and then of those that it has itself."""
     return {
         "device": spec.device,
         "inputs": [[i.kind, *_shape(i), i.device] for i in spec.inputs],
         "fixed": list(fixed),
-        "steps": [[_STEPS[type(s)][0], *_STEPS[type(s)][1](s)] for s in spec.steps],
+        "steps": [[_STEPS[type(s)][0], *_STEPS[type(s)][1](s)] for s in delay_frees(spec.steps)],
         "outputs": [[ref.kind, ref.value] for ref in spec.outputs],
         "kernels": list(spec.kernel_names),
         "buffers": spec.buffer_count(),

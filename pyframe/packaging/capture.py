@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from inductor.dynamic.dispatch import SPECIAL
 from inductor.eager.higher_order import runnable
 from inductor.package.errors import PackageError
 from inductor.subclasses.wrapper_tensors import is_wrapper
@@ -163,6 +164,11 @@ def _marked(args: Sequence[Any], kwargs: Mapping[str, Any], dynamic: Dims) -> It
         for dim in numbers:
             if not -x.dim() <= dim < x.dim():
                 raise PackageError(f"dynamic names dimension {dim} of {name!r}, which has {x.dim()}")
+            if x.shape[dim] < SPECIAL:
+                raise PackageError(
+                    f"dynamic names dimension {dim} of {name!r}, whose size is {x.shape[dim]}: give an example of "
+                    f"{SPECIAL} or more"
+                )
         wanted.append((x, {dim % x.dim(): Mark("dynamic") for dim in numbers}))
     before = [(x, getattr(x, MARKS, None)) for x, _ in wanted]
     try:
@@ -226,7 +232,8 @@ class _Finish:
             raise PackageError(f"the function does more than compute its results: {recorder.more}")
         if gm is None:
             raise PackageError("the function computes nothing")
-        given, other = self._inputs()
+        self._read_sizes(gm)
+        given, other = self._inputs(gm.graph.find_nodes(op="placeholder"))
         order = [*given, *other]
         _reorder(gm, order)
         examples, sources = [recorder.examples[k] for k in order], [recorder.sources[k] for k in order]
@@ -246,15 +253,30 @@ class _Finish:
             constants, names, conditions,
         )
 
+    def _read_sizes(self, gm: fx.GraphModule) -> None:
+        """Let the graph read the sizes that are inputs of it from the tensors that have them."""
+        sources, nodes = self.recorder.sources, gm.graph.find_nodes(op="placeholder")
+        first = next(node for node in gm.graph.nodes if node.op != "placeholder")
+        for source, node in zip(sources, nodes, strict=True):
+            if isinstance(source, SizeSource | StrideSource) and source.parent in sources:
+                tensor = nodes[sources.index(source.parent)]
+                method = "size" if isinstance(source, SizeSource) else "stride"
+                with gm.graph.inserting_before(first):
+                    read = gm.graph.call_method(method, (tensor, source.dim))
+                read.meta = dict(node.meta)
+                node.replace_all_uses_with(read)
+
     def _argument_nodes(self) -> Iterator[dict[str, Any]]:
         for node in (*self.arguments["args"], *(node for _, node in self.arguments["kwargs"])):
             yield from signature.leaf_nodes(node)
 
-    def _inputs(self) -> tuple[list[int], list[int]]:
-        """The places of the graph's inputs that are leaves, and of the others."""
+    def _inputs(self, nodes: Sequence[fx.Node]) -> tuple[list[int], list[int]]:
+        """The places of the graph's inputs that are leaves, and of the others; without those that nothing reads."""
         given, other = [], []
-        for k, source in enumerate(self.recorder.sources):
+        for k, (source, node) in enumerate(zip(self.recorder.sources, nodes, strict=True)):
             leaf = _leaf_of(source)
+            if not node.users:
+                continue
             if leaf is not None:
                 if isinstance(self.leaves[leaf], float):
                     raise PackageError("a float argument varies: give it as a tensor")
@@ -312,9 +334,11 @@ def _leaf_of(source: Source) -> int | None:
 
 
 def _reorder(gm: fx.GraphModule, order: Sequence[int]) -> None:
-    """Put the inputs of a graph in this order."""
+    """Put the inputs of a graph in this order, without those that are not in it, which nothing reads."""
     nodes = gm.graph.find_nodes(op="placeholder")
     ordered = [nodes[k] for k in order]
+    for node in set(nodes).difference(ordered):
+        gm.graph.erase_node(node)
     for before, node in itertools.pairwise(ordered):
         before.append(node)
     gm.recompile()

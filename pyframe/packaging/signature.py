@@ -25,9 +25,13 @@ def describe(value: Any, where: str, leaf: Leaf) -> dict[str, Any]:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         named = zip(value._fields, value)
         return {"class": _name_of(value), "fields": [[k, describe(x, f"{where}.{k}", leaf)] for k, x in named]}
-    if isinstance(value, OrderedDict):  # with the outputs of transformers, which are classes of them
-        kind = {} if type(value) is OrderedDict else {"class": _name_of(value)}
-        return {**kind, "fields" if kind else "dict": _entries(value, where, leaf)}
+    if isinstance(value, tuple) and hasattr(type(value), "n_sequence_fields"):  # of torch.return_types
+        results = zip(type(value).__match_args__, value)  # type: ignore[attr-defined]
+        return {"class": _name_of(value), "fields": [[k, describe(x, f"{where}.{k}", leaf)] for k, x in results]}
+    if isinstance(value, OrderedDict):  # the outputs of transformers are classes of them
+        if not all(isinstance(key, str) for key in value):
+            raise PackageError(f"{where} is a {type(value).__qualname__} with keys that are no texts")
+        return {"class": _name_of(value), "fields": _entries(value, where, leaf)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [f.name for f in dataclasses.fields(value) if f.init]
         parts = [[name, describe(getattr(value, name), f"{where}.{name}", leaf)] for name in fields]
@@ -79,6 +83,8 @@ def builder(node: Mapping[str, Any]) -> Callable[[Sequence[Any], Sequence[Any], 
     made = _class_of(node["class"]) if "class" in node else None
     if made is None:
         return lambda results, leaves, constants: {k: item(results, leaves, constants) for k, item in entries}
+    if hasattr(made, "n_sequence_fields"):
+        return lambda results, leaves, constants: made([item(results, leaves, constants) for _, item in entries])
     return lambda results, leaves, constants: made(**{k: item(results, leaves, constants) for k, item in entries})
 
 
@@ -158,9 +164,9 @@ def _values(node: Mapping[str, Any], value: Any, where: str) -> list[Any]:
         return [value[key] for key in keys]
     names = [name for name, _ in node["fields"]]
     try:
-        return [getattr(value, name) for name in names]
-    except AttributeError as error:
-        raise TypeError(f"{where} has not the attributes {names}, for which this package was made") from error
+        return [value[name] if isinstance(value, dict) else getattr(value, name) for name in names]
+    except (AttributeError, KeyError) as error:
+        raise TypeError(f"{where} has not the fields {names}, for which this package was made") from error
 
 
 def leaf_nodes(node: Any) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,504 @@
+#include "pyframe/package.h"
+
+#include "file.h"
+#include "frame.h"
+#include "operators.h"
+#include "plan.h"
+
+#include <ATen/Version.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <list>
+#include <map>
+#include <sys/mman.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+namespace pyframe {
+namespace {
+
+enum { MAX_READY = 256, WARP = 32, FIRST_EXACT = 90, MAX_THREADS = 1024 };
+
+int
+level_number(const std::string &level)
+{
+    return level == "AVX512" ? 2 : level == "AVX2" ? 1 : 0;
+}
+
+/* What a machine must have, by a target of the description; and what this one is. */
+struct Machine {
+    std::string architecture, level;
+    int gpu = 0; /* the compute capability, times ten */
+
+    static Machine here(const std::string &device, int *index)
+    {
+        struct utsname about;
+        Machine found;
+        found.architecture = uname(&about) == 0 ? about.machine : "?";
+        found.level = at::get_cpu_capability();
+        *index = 0;
+        if (device == "cpu") {
+            return found;
+        }
+        const auto *registered = c10::impl::device_guard_impl_registry[int(c10::DeviceType::CUDA)].load();
+        if (registered == nullptr || registered->deviceCount() == 0) {
+            return found;
+        }
+        c10::Device chosen = device.empty() || device == "cuda" ? registered->getDevice() : c10::Device(device);
+        *index = chosen.index();
+        found.gpu = cuda::capability(chosen.index());
+        return found;
+    }
+
+    bool runs(const Value &target) const
+    {
+        int arch = int(target["arch"].between(0, 10000));
+        if (target["machine"].text() != architecture || level_number(target["level"].text()) > level_number(level)) {
+            return false;
+        }
+        return arch == 0 || arch == gpu || (arch / 10 == gpu / 10 && arch < gpu && arch < FIRST_EXACT);
+    }
+
+    std::string text() const
+    {
+        return architecture + " with " + level
+               + (gpu ? ", a GPU of compute capability " + std::to_string(gpu / 10) + "." + std::to_string(gpu % 10)
+                      : ", no GPU");
+    }
+};
+
+const Value &
+chosen_target(const Value &targets, const Machine &machine, const std::string &device)
+{
+    const Value *best = nullptr;
+    std::string names;
+    auto better = [](const Value &a, const Value &b) {
+        int64_t x = a["arch"].integer(), y = b["arch"].integer();
+        return x != y ? x > y : level_number(a["level"].text()) > level_number(b["level"].text());
+    };
+    for (const Value &each : targets.items()) {
+        bool gpu = each["arch"].integer() != 0;
+        if (!device.empty() && gpu != (device != "cpu")) {
+            continue;
+        }
+        names += (names.empty() ? "" : ", ") + each["name"].text() + " (" + each["machine"].text() + ")";
+        if (machine.runs(each) && (best == nullptr || better(each, *best))) {
+            best = &each;
+        }
+    }
+    if (best == nullptr) {
+        throw Error("it has no kernels for this machine (" + machine.text() + "); its targets"
+                    + (device.empty() ? "" : " for " + device) + ": " + (names.empty() ? "none" : names));
+    }
+    return *best;
+}
+
+/* A library from its bytes, which is never closed. */
+void *
+opened(Bytes bytes)
+{
+    const char *folder = std::getenv("TMPDIR");
+    std::string path = std::string(folder != nullptr && *folder ? folder : "/tmp") + "/pyframe-XXXXXX";
+    int file = mkstemp(path.data()); /* readable by this user alone */
+    bool in_folder = file >= 0;
+    if (!in_folder) {
+        file = memfd_create("pyframe-kernels", MFD_CLOEXEC);
+        path = "/proc/self/fd/" + std::to_string(file); /* stays open: the loader knows a library by its path */
+    }
+    size_t written = 0;
+    while (file >= 0 && written < bytes.size) {
+        ssize_t more = write(file, bytes.data + written, bytes.size - written);
+        if (more <= 0) {
+            break;
+        }
+        written += size_t(more);
+    }
+    void *library = written == bytes.size ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+    const char *why = library == nullptr && written == bytes.size ? dlerror() : "there is no place for them";
+    std::string message = library == nullptr && why != nullptr ? why : "";
+    if (in_folder) {
+        close(file);
+        unlink(path.c_str());
+    }
+    if (library == nullptr) {
+        throw Error("its kernels cannot be loaded: " + message);
+    }
+    return library;
+}
+
+/* The leaves of an arrangement of arguments or results, in order. */
+void
+leaves_of(const Value &node, std::vector<const Value *> &found)
+{
+    for (const char *kind : {"tuple", "list"}) {
+        if (const Value *items = node.find(kind)) {
+            for (const Value &each : items->items()) {
+                leaves_of(each, found);
+            }
+            return;
+        }
+    }
+    for (const char *kind : {"dict", "fields"}) {
+        if (const Value *entries = node.find(kind)) {
+            for (const Value &each : entries->items()) {
+                leaves_of(each.at(1), found);
+            }
+            return;
+        }
+    }
+    found.push_back(&node);
+}
+
+} // namespace
+
+struct Package::Parts {
+    struct Leaf {
+        bool is_tensor, is_int;
+        size_t place; /* among the tensors, or among the ints */
+    };
+    struct Result {
+        char kind; /* 'r' of the plan, 'a' an argument, 'f' a constant of the file */
+        size_t number;
+    };
+
+    std::shared_ptr<File> file; /* also kept by the tensors over its memory */
+    std::string target;
+    c10::Device device{c10::DeviceType::CPU};
+    std::unique_ptr<Plan> plan;
+    std::vector<Kernel> kernels;
+    std::vector<at::Tensor> constants;
+    std::vector<Argument> arguments;
+    std::vector<Leaf> leaves;
+    std::vector<size_t> taken; /* the leaf that is each argument of the plan */
+    std::vector<Result> results;
+    size_t tensors = 0, ints = 0;
+
+    std::mutex lock;
+    std::list<std::pair<std::vector<int64_t>, std::shared_ptr<Instance>>> ready; /* the latest first */
+    std::shared_ptr<Instance> only;
+
+    Parts(const std::string &path, const Options &options) : file(std::make_shared<File>(path, options.key))
+    {
+        int index;
+        const Value &about = file->description;
+        Machine machine = Machine::here(options.device, &index);
+        const Value &entry = chosen_target(about["targets"], machine, options.device);
+        target = entry["name"].text();
+        if (entry["arch"].integer() != 0) {
+            device = c10::Device(c10::DeviceType::CUDA, c10::DeviceIndex(index));
+        }
+        const Value &data = about["plans"].at(size_t(entry["plan"].between(0, 1 << 20)));
+        plan = std::make_unique<Plan>(data, about["symbols"]);
+        check_operators(data);
+        load_constants();
+        load_kernels(entry);
+        read_signature(about);
+        if (plan->symbols.places.empty()) {
+            only = std::make_shared<Instance>(*plan, std::vector<int64_t>(), kernels, constants, device);
+        }
+    }
+
+    void check_operators(const Value &data)
+    {
+        const Value &schemas = file->description["operators"];
+        for (const Value &step : data["steps"].items()) {
+            if (step.at(0).text() == "extern") {
+                const std::string &name = step.at(1).text();
+                operator_named(name, schemas[name.c_str()].text());
+            }
+        }
+    }
+
+    void load_constants()
+    {
+        at::AutoDispatchBelowADInplaceOrView no_autograd;
+        std::map<std::pair<int64_t, bool>, at::Tensor> memory; /* by section, and whether it is on the CPU */
+        for (auto [number, on_host] : plan->fixed) {
+            const Value &about = file->description["constants"].at(size_t(number));
+            int64_t section = about["section"].integer();
+            on_host = on_host || !plan->on_gpu;
+            at::Tensor &flat = memory[{section, on_host}];
+            if (!flat.defined()) {
+                Bytes bytes = file->section(section);
+                flat = at::from_blob(
+                    bytes.data, {int64_t(bytes.size)}, [kept = file](void *) {},
+                    at::TensorOptions().dtype(c10::ScalarType::Byte));
+                flat = on_host ? flat : flat.to(device);
+            }
+            constants.push_back(constant(about, flat));
+        }
+    }
+
+    at::Tensor constant(const Value &about, const at::Tensor &flat) const
+    {
+        int itemsize, dtype = dtype_code(about["dtype"].text(), &itemsize);
+        std::vector<int64_t> size, stride;
+        for (const Value &each : about["size"].items()) {
+            size.push_back(each.between(0, INT64_MAX));
+        }
+        for (const Value &each : about["stride"].items()) {
+            stride.push_back(each.between(0, INT64_MAX));
+        }
+        int64_t offset = about["offset"].between(0, INT64_MAX), room = flat.numel() / itemsize - offset, last = 0;
+        if (size.size() != stride.size()) {
+            throw Error("the constant " + about["name"].text() + " has not a stride for each size");
+        }
+        bool empty = std::find(size.begin(), size.end(), 0) != size.end();
+        for (size_t d = 0; d < size.size() && !empty; d++) {
+            int64_t step;
+            if (__builtin_mul_overflow(size[d] - 1, stride[d], &step) || __builtin_add_overflow(last, step, &last)) {
+                last = INT64_MAX;
+                break;
+            }
+        }
+        if (empty ? room < 0 : last >= room) {
+            throw Error("the constant " + about["name"].text() + " is larger than its section");
+        }
+        at::Tensor found = at::detail::make_tensor<c10::TensorImpl>(
+            c10::Storage(flat.storage()), flat.key_set(), c10::scalarTypeToTypeMeta(c10::ScalarType(dtype)));
+        found.unsafeGetTensorImpl()->set_storage_offset(offset);
+        found.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
+        return found;
+    }
+
+    void load_kernels(const Value &entry)
+    {
+        for (const Value &each : entry["cubins"].items()) {
+            Bytes code = file->section(each.at(0).integer());
+            Kernel kernel;
+            kernel.launch.threads = uint32_t(each.at(2).between(1, MAX_THREADS / WARP)) * WARP;
+            kernel.launch.shared = uint32_t(each.at(3).between(0, 1 << 20));
+            kernel.launch.waits = each.at(4).boolean();
+            kernel.launch.function = cuda::function(device.index(), code.data, code.size, each.at(1).text(),
+                                                    kernel.launch.shared);
+            kernels.push_back(std::move(kernel));
+        }
+        std::vector<void *> libraries;
+        for (const Value &each : entry["libraries"].items()) {
+            libraries.push_back(opened(file->section(each.integer())));
+        }
+        while (kernels.size() < plan->kernels.size()) {
+            const std::string &name = plan->kernels[kernels.size()];
+            Kernel kernel;
+            for (void *library : libraries) {
+                void *address = kernel.function == nullptr ? dlsym(library, name.c_str()) : nullptr;
+                if (address != nullptr) {
+                    std::memcpy(&kernel.function, &address, sizeof address);
+                }
+            }
+            if (kernel.function == nullptr) {
+                throw Error("no library defines the kernel " + name);
+            }
+            kernels.push_back(std::move(kernel));
+        }
+    }
+
+    void read_signature(const Value &about)
+    {
+        std::vector<const Value *> given, returned;
+        for (const Value &each : about["call"]["args"].items()) {
+            leaves_of(each, given);
+        }
+        for (const Value &each : about["call"]["kwargs"].items()) {
+            leaves_of(each.at(1), given);
+        }
+        for (const Value *each : given) {
+            bool is_int = each->find("int") != nullptr, is_tensor = each->find("tensor") || each->find("unused");
+            leaves.push_back({is_tensor, is_int, is_int ? ints : tensors});
+            if (is_int || is_tensor) {
+                arguments.push_back({(*each)["name"].text(), is_tensor});
+                (is_int ? ints : tensors)++;
+            }
+        }
+        for (const Value &each : about["taken"].items()) {
+            taken.push_back(size_t(each.between(0, int64_t(leaves.size()) - 1)));
+        }
+        if (int(taken.size()) != plan->arguments) {
+            throw Error("its plan takes other arguments than its function");
+        }
+        for (size_t i = 0; i < taken.size(); i++) {
+            const Leaf &leaf = leaves[taken[i]];
+            if (plan->inputs[i].is_tensor ? !leaf.is_tensor : !leaf.is_int) {
+                throw Error("its plan takes other arguments than its function");
+            }
+        }
+        leaves_of(about["results"], returned);
+        for (const Value *each : returned) {
+            if (const Value *number = each->find("result")) {
+                results.push_back({'r', size_t(number->between(0, int64_t(plan->outputs.size()) - 1))});
+            } else if (const Value *leaf = each->find("argument")) {
+                size_t place = size_t(leaf->between(0, int64_t(leaves.size()) - 1));
+                results.push_back({'a', leaves[place].place});
+            } else if (const Value *constant = each->find("fixed")) {
+                results.push_back({'f', size_t(constant->between(0, int64_t(constants.size()) - 1))});
+            }
+        }
+    }
+
+    /* ---- a call ---- */
+
+    int64_t condition(const Value &tree, const std::vector<at::Tensor> &given, const std::vector<int64_t> &numbers) const
+    {
+        if (tree.kind != Value::ARRAY) {
+            return tree.integer();
+        }
+        const std::string &op = tree.at(0).text();
+        if (op == "size" || op == "stride" || op == "value") {
+            const Leaf &leaf = leaves.at(size_t(tree.at(1).between(0, int64_t(leaves.size()) - 1)));
+            if (op == "value") {
+                return numbers.at(leaf.place);
+            }
+            const at::Tensor &x = given.at(leaf.place);
+            if (x.dim() <= tree.at(2).between(0, 64)) {
+                throw Error("a tensor has fewer dimensions than the package was made for");
+            }
+            return op == "size" ? x.size(tree.at(2).integer()) : x.stride(tree.at(2).integer());
+        }
+        int64_t a = condition(tree.at(1), given, numbers);
+        if (op == "neg") return -a;
+        if (op == "abs") return a < 0 ? -a : a;
+        if (op == "not") return !a;
+        int64_t b = condition(tree.at(2), given, numbers);
+        if (op == "+") return a + b;
+        if (op == "-") return a - b;
+        if (op == "*") return a * b;
+        if (op == "min") return std::min(a, b);
+        if (op == "max") return std::max(a, b);
+        if (op == "and") return a && b;
+        if (op == "or") return a || b;
+        return relate(op, a, b);
+    }
+
+    /* A condition as one reads it. */
+    static std::string text(const Value &tree)
+    {
+        if (tree.kind != Value::ARRAY) {
+            return std::to_string(tree.integer());
+        }
+        const std::string &op = tree.at(0).text();
+        if (op == "size" || op == "stride") {
+            return "leaf " + text(tree.at(1)) + "." + op + "(" + text(tree.at(2)) + ")";
+        }
+        if (op == "value") {
+            return "leaf " + text(tree.at(1));
+        }
+        if (tree.items().size() == 2) {
+            return op + " " + text(tree.at(1));
+        }
+        return "(" + text(tree.at(1)) + " " + op + " " + text(tree.at(2)) + ")";
+    }
+
+    std::shared_ptr<Instance> instance(const std::vector<at::Tensor> &args, const std::vector<int64_t> &values_of_ints)
+    {
+        if (only) {
+            return only;
+        }
+        std::vector<int64_t> values;
+        for (const Symbols::Place &place : plan->symbols.places) {
+            const at::Tensor &x = args[size_t(place.input)];
+            if (place.kind != 'v' && (!x.defined() || x.dim() <= place.dimension)) {
+                throw Error("input " + std::to_string(place.input) + " has fewer dimensions than the package was made for");
+            }
+            values.push_back(place.kind == 'v' ? values_of_ints[size_t(place.input)]
+                             : place.kind == 's' ? x.size(place.dimension) : x.stride(place.dimension));
+        }
+        std::lock_guard<std::mutex> held(lock);
+        for (auto it = ready.begin(); it != ready.end(); ++it) {
+            if (it->first == values) {
+                ready.splice(ready.begin(), ready, it);
+                return it->second;
+            }
+        }
+        std::vector<int64_t> all = values;
+        bool small = std::any_of(values.begin(), values.end(), [](int64_t value) { return value < 2; });
+        if (small || !plan->symbols.served(all)) {
+            throw Error("it was not made for these sizes");
+        }
+        auto made = std::make_shared<Instance>(*plan, all, kernels, constants, device);
+        ready.emplace_front(values, made);
+        if (ready.size() > MAX_READY) {
+            ready.pop_back();
+        }
+        return made;
+    }
+
+    std::vector<at::Tensor> call(const std::vector<at::Tensor> &given, const std::vector<int64_t> &numbers)
+    {
+        if (given.size() != tensors || numbers.size() != ints) {
+            throw Error("it takes " + std::to_string(tensors) + " tensors and " + std::to_string(ints) + " ints, not "
+                        + std::to_string(given.size()) + " and " + std::to_string(numbers.size()));
+        }
+        for (const Value &each : file->description["conditions"].items()) {
+            if (!condition(each, given, numbers)) {
+                throw Error("it was not made for these sizes: not " + text(each));
+            }
+        }
+        std::vector<at::Tensor> args(taken.size());
+        std::vector<bool> is_int(taken.size());
+        std::vector<int64_t> values(taken.size());
+        for (size_t i = 0; i < taken.size(); i++) {
+            const Leaf &leaf = leaves[taken[i]];
+            is_int[i] = leaf.is_int;
+            if (leaf.is_int) {
+                values[i] = numbers[leaf.place];
+            } else {
+                args[i] = given[leaf.place];
+            }
+        }
+        std::vector<at::Tensor> computed = instance(args, values)->call(args, is_int), found;
+        for (const Result &each : results) {
+            found.push_back(each.kind == 'r' ? computed[each.number] : each.kind == 'a' ? given.at(each.number)
+                                                                                       : constants[each.number]);
+        }
+        return found;
+    }
+};
+
+static std::string
+named(const std::string &path, const std::exception &error)
+{
+    return path + ": " + error.what();
+}
+
+Package::Package(const std::string &path, const Options &options)
+{
+    try {
+        parts_ = std::make_unique<Parts>(path, options);
+    } catch (const Error &error) {
+        throw Error(named(path, error));
+    }
+}
+
+Package::~Package() = default;
+Package::Package(Package &&) noexcept = default;
+Package &Package::operator=(Package &&) noexcept = default;
+
+std::vector<at::Tensor>
+Package::operator()(const std::vector<at::Tensor> &tensors, const std::vector<int64_t> &ints)
+{
+    try {
+        return parts_->call(tensors, ints);
+    } catch (const Error &error) {
+        throw Error(named(parts_->file->path, error));
+    }
+}
+
+const std::vector<Argument> &
+Package::arguments() const
+{
+    return parts_->arguments;
+}
+
+const std::string &
+Package::target() const
+{
+    return parts_->target;
+}
+
+} // namespace pyframe

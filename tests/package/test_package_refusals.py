@@ -1,0 +1,97 @@
+"""What is not packaged, and calls that do not fit, say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from package_programs import Mlp
+
+import pyframe
+
+CALLS: list[Any] = []
+
+
+def keeps(x: torch.Tensor) -> torch.Tensor:
+    CALLS.append(x)
+    return x * 2
+
+
+def breaks(x: torch.Tensor) -> torch.Tensor:
+    print(x.sum().item())
+    return x * 2
+
+
+@pytest.mark.parametrize(("f", "args", "error", "why"), [
+    (keeps, (torch.rand(3),), pyframe.PackageError, "more than compute"),
+    (breaks, (torch.rand(3),), pyframe.Unsupported, ""),
+    (lambda x: 3, (torch.rand(3),), Exception, "comput|capture"),
+    (lambda x: x.nonzero() * 2, (torch.rand(3),), Exception, ""),
+    (lambda x, y: x + y, (torch.rand(3).to_sparse(), torch.rand(3)), pyframe.PackageError, "plain tensor"),
+    (lambda x, y: x + y.real, (torch.rand(3), 3 + 1j), pyframe.PackageError, "complex"),
+    (lambda x: (x * 2, object), (torch.rand(3),), pyframe.PackageError, "cannot hold"),
+    (torch.add, (x := torch.rand(3), x), pyframe.PackageError, "given twice"),
+])  # fmt: skip
+def test_not_packaged(f: Any, args: Any, error: type[Exception], why: str, tmp_path: Path) -> None:
+    with pytest.raises(error, match=why):
+        pyframe.package(f, args, tmp_path / "model.pyframe")
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_targets(tmp_path: Path) -> None:
+    for names, why in ((["avx9"], "avx9"), (["sm_10"], "sm_10"), ([], "no machine")):
+        with pytest.raises((pyframe.PackageError, pyframe.UserError, ValueError), match=why):
+            pyframe.package(torch.sin, (torch.rand(3),), tmp_path / "model.pyframe", targets=names)
+
+
+def test_calls_that_do_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "model.pyframe"
+
+    def f(x: torch.Tensor, n: int, items: list[torch.Tensor], *, flag: bool) -> torch.Tensor:
+        return x * n + items[0] if flag else x
+
+    x = torch.rand(3)
+    pyframe.package(f, (x, 2, [torch.rand(3)]), path, kwargs={"flag": True})
+    package = pyframe.load(path)
+    torch.testing.assert_close(package(x, 2, [x], flag=True), x * 2 + x)
+    for args, kwargs, error, why in (
+        ((x, 2, [x]), {}, TypeError, "flag="),
+        ((x, 2), {"flag": True}, TypeError, "3 positional"),
+        ((x, 3, [x]), {"flag": True}, ValueError, "argument 1 is 3; this package was made for 2"),
+        ((x, 2.0, [x]), {"flag": True}, ValueError, "argument 1"),
+        ((x, 2, [x]), {"flag": 1}, ValueError, "flag is 1"),
+        ((x, 2, [x, x]), {"flag": True}, TypeError, "argument 2 is not a list of 1 items"),
+        ((x, 2, (x,)), {"flag": True}, TypeError, "argument 2 is not a list"),
+        ((7, 2, [x]), {"flag": True}, TypeError, "argument 0 is a int"),
+        ((x[:2], 2, [x]), {"flag": True}, ValueError, "input 0 .*another size"),
+    ):
+        with pytest.raises(error, match=why):
+            package(*args, **kwargs)
+
+
+def test_gradients_are_not_recorded_and_modes_do_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "model.pyframe"
+    model = Mlp().eval()
+    pyframe.package(model, (torch.rand(3, 24),), path)
+    package, x = pyframe.load(path), torch.rand(3, 24)
+    want = package(x)
+    assert not want.requires_grad and not package(x.clone().requires_grad_()).requires_grad
+    assert torch.is_grad_enabled()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert package(x).equal(want)
+    with torch.inference_mode():
+        assert package(x).equal(want)
+
+
+def test_the_model_stays_as_it_is(tmp_path: Path) -> None:
+    model, x = Mlp().eval(), torch.rand(3, 24)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    pyframe.package(pyframe.compile(model), (x,), tmp_path / "model.pyframe", dynamic={0: 0})
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+    assert model.layers[0].weight.requires_grad and not hasattr(x, "_pyframe_marks")
+    package = pyframe.load(tmp_path / "model.pyframe")
+    with torch.no_grad():
+        model.scale.zero_()
+        assert not package(x).equal(model(x))
