@@ -106,9 +106,9 @@ def activation_of(node: fx.Node) -> Activation | None:
         return _PLAIN[node.target]
     if node.target is aten.gelu.default:
         return Activation("gelu", (), str(node.kwargs.get("approximate", "none")))
-    numbers: tuple[Any, ...] = node.args[1:]
+    numbers: tuple[Any, ...] = tuple(node.args[1:])
     if node.target is aten.hardtanh.default and not node.kwargs:
-        low, high = (*numbers, *(-1.0, 1.0)[len(numbers) :])
+        low, high = (*numbers, -1.0, 1.0)[:2] if not numbers else (*numbers, 1.0)[:2]
         return Activation("hardtanh", (float(low), float(high))) if _all_numbers(low, high) else None
     if node.target is aten.leaky_relu.default and not node.kwargs:
         slope = numbers[0] if numbers else 0.01
