@@ -87,21 +87,20 @@ def f(x):
         """
 import torch
 
-x = torch.tensor([1.0, -2.0, 3.0, -4.0])
+x = torch.tensor([[1.0, -2.0, 3.0, -4.0]])
 
 def f(x):
-    positive, negative = x[x > 0], x[x < 0]
-    return positive * negative  # breaks here
+    chosen = x[:, x[0] > 0]
+    return chosen.squeeze().dim()  # breaks here
 """,
         """
 import torch
 
-x = torch.tensor([1.0, -2.0, 3.0, -4.0])
+x = torch.tensor([[1.0, -2.0, 3.0, -4.0]])
 
 def f(x):
-    positive, negative = x[x > 0], x[x < 0]
-    torch._check(positive.shape[0] == negative.shape[0])  # nothing is broadcast
-    return positive * negative
+    chosen = x[:, x[0] > 0]
+    return chosen.squeeze(0).dim()
 """,
     ),
     "control-flow-operator": Example(

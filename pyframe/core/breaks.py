@@ -69,7 +69,8 @@ _row(
 _row(
     "data-dependent-shape",
     "The size of an operator's result depends on the values of its inputs.",
-    "State with torch._check what is known about these sizes: which of them are equal, and their bounds.",
+    "State with torch._check what is known about these sizes: which of them are equal, and their bounds; name the "
+    "dimensions that `squeeze` drops.",
     "Use an operator whose result has a fixed size (torch.where with three arguments, multiplication by a mask).",
 )
 _row(

@@ -142,6 +142,7 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any, checked: bool, handled: bool = F
     records = [x.grad_fn if isinstance(x, torch.Tensor) else None for x in fakes]
     storages = [memory_of(x) if isinstance(x, torch.Tensor) else 0 for x in fakes]
     watch = _Watch(set(storages) - {0})
+    watch.may_raise = any(map(_checks_numbers, gm.graph.nodes))
     try:
         with fake_mode, torch.set_grad_enabled(torch.is_grad_enabled()), python_kernels(fake_mode), watch:
             dense(*fakes)
@@ -221,15 +222,20 @@ def _is_plain(node: fx.Node) -> bool:
     if node.op != "call_function":
         return node.op in ("placeholder", "call_method", "output", "get_attr")
     target: Any = node.target
-    if getattr(target, "switches_mode", False):
+    if getattr(target, "switches_mode", False) or _checks_numbers(node):
         return True
     module: str = getattr(target, "__module__", None) or "builtins"
     return not getattr(target, "in_order", False) and module.split(".")[0] in _MODULES
 
 
+def _checks_numbers(node: fx.Node) -> bool:
+    """Whether a node raises for some numbers, and does nothing else."""
+    return getattr(node.target, "checks_numbers", False)
+
+
 def _only_computes(node: fx.Node) -> bool:
     """Whether a node is known to write nothing and to draw no random numbers, from its target alone."""
-    if node.op in ("placeholder", "output"):
+    if node.op in ("placeholder", "output") or _checks_numbers(node):
         return True
     if node.op not in ("call_function", "call_method") or changes(node):
         return False
@@ -287,9 +293,11 @@ def _is_pure(target: Any) -> bool:
     )
 
 
-def none_on_error(compiled: Callable[..., Any], name: str, undo: Undo) -> Callable[..., Any]:
+def none_on_error(
+    compiled: Callable[..., Any], name: str, undo: Undo, failed: Callable[[], None] | None = None
+) -> Callable[..., Any]:
     """Wrap `compiled` to return None instead of raising, or if its results are not valid; its changes are undone in
-    that case."""
+    that case. `failed` is called then."""
 
     changes = bool(undo.written or undo.draws)
 
@@ -312,6 +320,8 @@ def none_on_error(compiled: Callable[..., Any], name: str, undo: Undo) -> Callab
             if before is not None and not before.restore():
                 raise InternalError(f"a check of the graph of {name} failed, and its writes cannot be undone")
         counters["eager_retries"] += 1
+        if failed is not None:
+            failed()
         show("breaks", f"the graph of {name} did not complete ({why}); the original frame runs eagerly")
         return None
 

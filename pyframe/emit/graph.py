@@ -93,6 +93,8 @@ class GraphBuilder:
         self.values = GraphValues(tx, self.stack, self.inputs, self.numbers)
         # See `emit.eager_retry`: whether the program handles an operator's exception, or changed objects before it.
         self.errors_are_seen = self.follows_effects = False
+        self.checks_sizes = False  # the frame has to run eagerly if a check of sizes fails
+        self.guesses_sizes = False  # such a check may fail where the program works
         self.error_may_be_handled = self.ran_backward = False
         self.is_in_block = False  # whether an operator is in a block with a handler, of any kind
         self.metadata_read: set[str] = set()  # what the program read of tensors, such as "dtype" and "stride"
@@ -372,10 +374,13 @@ class GraphBuilder:
         self._refuse_generator(label, result, args)
         self.numbers.refuse_new(label, result)
         new = self.numbers.assumptions_since(assumed)
-        if new and (self.tx.error_is_observable or not self._rejects_bad_sizes(label, args)):
-            # a handler may see the error; other operators may also work where the assumption is false, with another
-            # result, such as by broadcasting
-            self.tx.graph_break("data-dependent-shape", f"{label} assumes {self.numbers.text(new[-1])}")
+        rejects = self._rejects_bad_sizes(label, args)
+        if new and (self.tx.error_is_observable or not rejects):
+            # A handler may see the error, and other operators may also work where the assumption is false, with another
+            # result, such as by broadcasting: the frame then runs eagerly.
+            if not self.tx.graph.history.checks_sizes or self.ran_backward or self.stack.is_nested or self.tx.draws:
+                self.tx.graph_break("data-dependent-shape", f"{label} assumes {self.numbers.text(new[-1])}")
+            self.checks_sizes, self.guesses_sizes = True, self.guesses_sizes or not rejects
         for assumption in new:
             condition = self.numbers.condition(assumption)
             self.effect(checked, condition, "_check", f"{label} needs {self.numbers.text(assumption)}")

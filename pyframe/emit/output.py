@@ -3,7 +3,9 @@ value or continues after a graph break."""
 
 from __future__ import annotations
 
+import functools
 import types
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +15,12 @@ from inductor.modes import ModeModule
 
 from .. import _C
 from ..core.expr import sources
-from ..core.guard import GuardSet
-from ..core.source import Source, is_drawn
+from ..core.guard import Guard, GuardSet
+from ..core.source import ConstSource, Source, is_drawn
 from ..errors import GraphBreak, Restart, SkipFrame
 from ..vars.containers.iterator import NotRebuilt
 from ..vars.containers.sequence import TupleVar, is_plain
+from ..vars.numbers.dynamic import CaptureHistory
 from ..vars.protocol.base import NotRebuildable, Var
 from ..vars.protocol.const import ConstVar
 from . import replay
@@ -82,9 +85,13 @@ class OutputBuilder:
         if required and undo is None:
             tx.graph.history.checks_branches = False
             raise Restart()
+        if tx.graph.checks_sizes and undo is None and gm is not None:
+            tx.graph.history.checks_sizes = False
+            raise Restart()
         compiled = None if gm is None else tx.compile_graph(gm)
         if compiled is not None and undo is not None:
-            compiled = none_on_error(compiled, tx.func.__qualname__, undo)
+            failed = self.guard_guesses() if tx.graph.guesses_sizes and not tx.options.fullgraph else None
+            compiled = none_on_error(compiled, tx.func.__qualname__, undo, failed)
         asm = self.assembler()
         cg = dry.real(asm)
         handles, guarded = self.resume_handles_errors(), True
@@ -115,6 +122,11 @@ class OutputBuilder:
         checks = graph.required is not None
         if self.tx.draws:
             return None
+        if graph.checks_sizes and not checks:
+            try:
+                return undo_of(gm, graph.fake_mode, checked=False)
+            except CannotUndo:
+                return None
         if not (graph.errors_are_seen or checks):
             cheap = graph.follows_effects or self.resume_handles_errors()
             return undo_if_cheap(gm, graph.fake_mode) if cheap else None
@@ -124,6 +136,14 @@ class OutputBuilder:
             if self.tx.options.fullgraph:
                 return None
             raise SkipFrame(str(error)) from error
+
+    def guard_guesses(self) -> Callable[[], None]:
+        """Guard that no check of sizes of this code has failed; returns what a failed one has to call. Where sizes are
+        often not as assumed, a capture with breaks costs less than running the frame a second time."""
+        history = self.tx.graph.history
+        source = ConstSource.of(history, "the sizes that depend on data")
+        self.tx.guards.add(Guard(source, "PREDICATE", (_checks_sizes, (), "were as operators assume"), None))
+        return functools.partial(setattr, history, "checks_sizes", False)
 
     def resume_handles_errors(self) -> bool:
         """Whether the RESUME of a resume function has a handler, which may see an exception of the graph."""
@@ -179,6 +199,10 @@ class OutputBuilder:
             return
         assert self.break_emitter is not None
         self.break_emitter.emit(cg, commits)
+
+
+def _checks_sizes(history: CaptureHistory) -> bool:
+    return history.checks_sizes
 
 
 def _template(var: Var, wanted: list[Var]) -> Any:

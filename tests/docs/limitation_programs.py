@@ -10,9 +10,9 @@ PROGRAMS: list[tuple[str, str, str]] = [
 def f(x):
     return x + 1 if x.sum() > 0 else x - 1
 """),
-    ("An operator that needs two data-dependent sizes to be equal", "data-dependent-shape", """
+    ("`squeeze()` of a tensor whose sizes depend on data", "data-dependent-shape", """
 def f(x):
-    return x[x > 0] + x[x < 2]
+    return x[x > 0].squeeze()
 """),
     ("`.item()` or a data-dependent size in a loop that reads more than 16 of them or has another break, or in a function "
      "that is called in a loop with a break", "tensor-to-python", """

@@ -411,3 +411,56 @@ def test_a_dropout_that_is_off_draws_nothing(fn: Any, undone: Undo) -> None:
         pyframe.compile(program, backend="eager")(torch.tensor([[1, 2]]), torch.randn(4, 3))
     assert found == [undone]
     assert watch.called == undone.draws
+
+
+# ---- checks of numbers that are read from tensors ----
+def created(x, numbers):
+    size = numbers.tolist()[0] + 4
+    x.add_(1)
+    try:
+        return torch.zeros(2, size) + 1, x * 2
+    except RuntimeError as error:
+        LOG.append(str(error))
+        return x - 1
+    finally:
+        LOG.append("finally")
+
+
+def in_a_manager(x, numbers):
+    size = numbers[0].item()
+    with Manager():
+        return torch.ones(size).sum() + x
+    return x - 2
+
+
+def checked_by_the_program(x, numbers):
+    size = numbers[0].item()
+    try:
+        torch._check(size >= 0, lambda: "negative")
+        return x.sin() + size
+    except RuntimeError as error:
+        LOG.append(str(error))
+        return x - 1
+
+
+def divided(x, numbers):
+    try:
+        first, second = x.split(numbers.tolist())
+        return first.sum() + second.sum()
+    except RuntimeError:
+        return x - 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("program", [created, in_a_manager, checked_by_the_program, divided], ids=lambda fn: fn.__name__)
+def test_checks_of_numbers_that_the_program_handles(program, backend):
+    fast = pyframe.compile(program, backend=backend, fullgraph=True)
+    for numbers in ([1, 2], [2, 1], [-5, 8], [3, 0], [2, 5]):
+        found, wanted = [], []
+        for fn, results in ((fast, found), (program, wanted)):
+            LOG.clear()
+            x = torch.arange(3.0)
+            results += [fn(x, torch.tensor(numbers)), list(LOG), x]
+        torch.testing.assert_close(found[::2], wanted[::2])
+        assert found[1] == wanted[1]
+    assert counters["graphs"] == 1

@@ -58,7 +58,8 @@ class CaptureHistory:
     current capture uses no symbols.  `makes_in_loops`: functions that are called in a loop may read numbers and sizes
     from tensors as unbacked symbols.  `predicts_draws`: guards may predict the results of random draws.  `begun`: it
     holds what a first call had, which the stance made run without a capture that stays.  `checks_branches`: a branch on
-    data may become a check of the graph, see `interp.asserts`.  `traces_hooks`: hooks of tensors are traced when
+    data may become a check of the graph, see `interp.asserts`. `checks_sizes`: so may what an operator assumes about
+    sizes that depend on data.  `traces_hooks`: hooks of tensors are traced when
     they are registered."""
 
     numbers: dict[Source, Any] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class CaptureHistory:
     predicts_draws: bool = True
     begun: bool = False
     checks_branches: bool = True
+    checks_sizes: bool = True
     traces_hooks: bool = True
 
     def number_varies(self, source: Source, value: Any) -> bool:

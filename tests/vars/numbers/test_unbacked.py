@@ -169,7 +169,7 @@ def broadcast_calls(x):
 BREAKING = [
     (branches, "data-dependent-branch"), (branches_on_a_size, "data-dependent-branch"),
     (counts_to_it, "data-dependent-branch"), (writes_it, "data-dependent-branch"),
-    (broadcasts, "data-dependent-shape"), (squeezes, "data-dependent-shape"),
+    (squeezes, "data-dependent-shape"),
 ]  # fmt: skip
 
 
@@ -374,3 +374,69 @@ def test_functions_called_in_a_loop_that_breaks():
     for count in (3, 4, 9, 2):
         torch.testing.assert_close(compiled(x, count), program(x, count))
     assert counter.frame_count <= 12
+
+
+def written_up_to(x):
+    size = int(x[0].item())
+    y = torch.zeros(4)
+    y[:size] = x[:size]
+    return y + 1
+
+
+ASSUMING = {
+    broadcasts: [[0.0, 5, 0, 7, 0, 0], [2.0, 5, 0, 0, 0, 0], [0.0, 5, 7, 0, 0, 0], [5.0, 5, 0, 0, 0, 0]],
+    written_up_to: [[2.0, 5, 3, 4, 5, 6], [4.0, 3, 2, 3, 0, 0], [1.0, 5, 7, 0, 0, 0], [3.0, 5, 0, 0, 0, 0]],
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("fn", ASSUMING, ids=lambda fn: fn.__name__)
+def test_assumptions_about_sizes_are_checked_in_the_graph(fn, backend):
+    fast = pyframe.compile(fn, backend=backend)
+    for values in ASSUMING[fn]:
+        x = torch.tensor(values)
+        torch.testing.assert_close(fast(x), fn(x), rtol=0, atol=0)
+    assert not counters["graph_breaks"] or fn is broadcasts
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_failed_assumption_is_not_made_again(backend):
+    fast = pyframe.compile(broadcasts, backend=backend)
+    equal, one = torch.tensor([0.0, 5, 7, 0, 0, 0]), torch.tensor([2.0, 5, 0, 3, 0, 0])
+    for x in (equal, one, one, equal, one):
+        torch.testing.assert_close(fast(x), broadcasts(x), rtol=0, atol=0)
+    assert counters["eager_retries"] == 1 and set(counters["graph_breaks"]) == {"data-dependent-shape"}
+
+
+def test_sizes_that_do_not_fit_raise_as_in_eager():
+    fast = pyframe.compile(written_up_to, backend="eager")
+    for size in (2.0, 5.0, 3.0):
+        x = torch.tensor([size, 1, 2, 3, 4, 5])
+        if size < 5:
+            torch.testing.assert_close(fast(x), written_up_to(x))
+        else:
+            with pytest.raises(RuntimeError, match="expanded size"):
+                fast(x)
+
+
+def test_assumptions_about_what_was_written_before():
+    def program(x):
+        x.add_(1)
+        return x[x > 1] * x[x > 4]
+
+    fast = pyframe.compile(program, backend="eager")
+    for values in ASSUMING[broadcasts]:
+        found, wanted = torch.tensor(values), torch.tensor(values)
+        torch.testing.assert_close(fast(found), program(wanted), rtol=0, atol=0)
+        assert torch.equal(found, wanted)
+
+
+def test_gradients_through_sizes_that_are_assumed_to_be_equal():
+    def program(x, chosen):
+        return (x[chosen] * x[~chosen]).sum()
+
+    fast = pyframe.compile(program)
+    for chosen in ([True, False, True, False], [True, True, True, False], [True, True, False, False]):
+        x, mask = torch.arange(4.0, requires_grad=True), torch.tensor(chosen)
+        found, wanted = (torch.autograd.grad(fn(x, mask), x)[0] for fn in (fast, program))
+        torch.testing.assert_close(found, wanted)
