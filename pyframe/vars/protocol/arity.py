@@ -99,7 +99,7 @@ def _of_function(fn: Any) -> Arity | None:
         return method._replace(least=method.least + 1, most=most)
     try:
         parameters = inspect.signature(fn).parameters.values()
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError):  # the last of `poll.register`, whose text names what it lacks
         return None
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     named = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]

@@ -10,6 +10,7 @@ import itertools
 import math
 import operator
 import re
+import select
 import types
 from typing import Any
 
@@ -95,3 +96,15 @@ def test_methods(container: Any) -> None:
 def test_nothing_is_checked_twice() -> None:
     """Each builtin under test is one that exists."""
     assert all(getattr(builtins, function.__name__) is function for function in FUNCTIONS)
+
+
+@pytest.mark.skipif(not hasattr(select, "poll"), reason="the system has no poll")
+def test_a_method_whose_signature_cannot_be_read():
+    """In CPython 3.13 `inspect.signature` of the method raises AttributeError: its text names what its module lacks."""
+
+    def f(x):
+        poller = select.poll()
+        poller.register(0)
+        return x + len(poller.poll(0) * 0)
+
+    assert pyframe.compile(f, backend="eager")(torch.ones(2)).tolist() == [1.0, 1.0]
