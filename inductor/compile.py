@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,7 +46,8 @@ from .fastest.trial import Contest, is_wanted
 from .fx_utils.places import label_of, places_in, reason_of
 from .generate import generate, generate_half, generate_sizes, generate_training, trace_training
 from .graph_split import cut_after, cut_at_writes, needs_split, split_graph
-from .log.stages import show
+from .log.programs import note
+from .log.stages import count, show
 from .options import CompileOptions
 from .passes import without_known_masks
 from .process.compile_lock import compile_lock, without_lock
@@ -60,6 +62,7 @@ from .subclasses.joint import NoGradients, State, to_inner_joint
 from .subclasses.tails import Split, split
 from .subclasses.wrapper_tensors import flattening
 from .torch_options import translated
+from .transforms import apply, key_of, without
 from .verify_policy import OFF, Policy
 
 if TYPE_CHECKING:
@@ -93,6 +96,12 @@ def _compile_any(
     """Choose how to compile a graph. one_size: only for the sizes of `example_inputs`, even if sizes vary."""
     policy = Policy.of(chosen.verify)
     report = gm.meta["compile_report"] = CompileReport()
+    note("captured", gm)
+    if any("captured" in each.at for each in chosen.transforms):
+        gm = apply(chosen.transforms, "captured", gm)
+        gm.meta["compile_report"] = report
+        later = without(chosen.transforms, "captured")
+        chosen, options = replace(chosen, transforms=later), {**(options or {}), "transforms": later}
     compile_piece = functools.partial(_compile_piece, report=report, options=options)
     gm = with_vmap_regions(with_flex_attention(gm))
     try:
@@ -189,6 +198,13 @@ def _compile_half(
 
 def _variant(key: str | None, options: CompileOptions) -> str | None:
     """The key of a graph compiled with these options: kernels that were measured are those for one kind of GPU."""
+    if key is not None and options.transforms:
+        described, why = key_of(options.transforms)
+        if described is None:
+            count("transforms_not_cached")
+            show("cache", why)
+            return None
+        key = content_key("transforms", key, described)
     if key is not None and options.bucket_collectives:
         key = content_key("bucket_collectives", key)
     if key is None or not options.max_autotune:
@@ -278,6 +294,8 @@ def _contest(
     attributes: Sequence[torch.Tensor] | None = None,
 ) -> Contest | None:
     """What measures a compiled graph against ATen, if that is wanted. The arguments as of `Contest`."""
+    if options.transforms:  # with ATen the graph would run without them
+        return None
     return Contest(gm, key, report, attributes) if is_wanted(options.measure) else None
 
 
@@ -418,7 +436,9 @@ def _pruned(
 
     def compiled(absent: int, report: CompileReport) -> Callable[..., Any] | None:
         tensors = captured.attributes, captured.names
-        joint, halves, again = trace_training(captured.gm, fakes, report, tensors=tensors)
+        joint, halves, again = trace_training(
+            captured.gm, fakes, report, tensors=tensors, transforms=options.transforms
+        )
         if again.fingerprint != spec.fingerprint:  # torch's settings have changed since
             return None
         if not without_tangents(halves.backward, len(joint.tangents), absent, joint.own):

@@ -15,5 +15,10 @@ class InternalCompileError(CompileError):
     """Raised with PYFRAME_STRICT=internal: the compiler raised an exception that it does not raise on purpose."""
 
 
-# Always raised to the caller instead of falling back to ATen: out of memory, or an error that `strict` asked for.
-PASSED = (MemoryError, CompileError)
+class TransformError(RuntimeError):
+    """A transform of the user raised, or made a graph that cannot stand for the one it was given."""
+
+
+# Always raised to the caller instead of falling back to ATen: out of memory, an error that `strict` asked for, or one
+# in a transform, without which the graph is not what the user wants.
+PASSED = (MemoryError, CompileError, TransformError)

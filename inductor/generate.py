@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from .aot.backward_stages import Staging, split_backward
 from .aot.decompositions import decompositions
-from .aot.functionalize import to_aten
+from .aot.functionalize import AtenGraph, to_aten
 from .aot.gradient_buckets import BucketSizes
 from .aot.joint import JointGraph, to_joint
 from .aot.partition import Halves, partition
@@ -28,6 +28,7 @@ from .codegen import Source, codegen
 from .compile_report import CompileReport
 from .fx_utils.arguments import results_of
 from .ir.printer import print_graph
+from .log.programs import note
 from .log.stages import show
 from .lower import lower_graph, separate_results
 from .options import DEFAULT, CompileOptions
@@ -40,6 +41,7 @@ from .runtime.processes import Processes
 from .schedule import print_schedule, schedule
 from .schedule.flex_attention import with_flex_attention
 from .schedule.row_attention import with_row_attention
+from .transforms import Transform, apply_to_aten
 
 if TYPE_CHECKING:
     from .dynamic.symbols import Sized
@@ -56,6 +58,7 @@ def generate(
     with report.phase("aot"):
         aten = to_aten(gm, inputs, decompositions())
         prepare(aten.graph)
+        aten = _transformed(aten, options)
     with report.phase("passes"):
         seeded(aten.graph)
         graph = run_passes(aten.graph, aten.shared, buckets=options.bucket_collectives)
@@ -63,6 +66,12 @@ def generate(
         graph, aten.shared, aten.structure, report, options, aten.views, aten.uncounted, captured=gm.graph
     )
     return replace(artifact, related=aten.related)
+
+
+def _transformed(aten: AtenGraph, options: CompileOptions) -> AtenGraph:
+    """A graph after the user's transforms."""
+    note("aten", aten.graph)
+    return replace(aten, graph=apply_to_aten(options.transforms, "aten", aten.graph))
 
 
 def generate_sizes(
@@ -74,6 +83,7 @@ def generate_sizes(
         with report.phase("aot"):
             aten = to_aten(gm, sized.fakes, decompositions())
             prepare(aten.graph)
+            aten = _transformed(aten, options)
         with report.phase("passes"):
             seeded(aten.graph)
             graph = run_passes(aten.graph, aten.shared, buckets=options.bucket_collectives)
@@ -90,7 +100,7 @@ def generate_training(
 ) -> TrainingArtifact:
     """The artifact of a graph and its gradients. `sized`: the symbols of its sizes; None for the sizes of `inputs`.
     `buckets`: those in which DDP sends the gradients; the backward then has a stage for each."""
-    joint, halves, spec = trace_training(gm, inputs, report, sized)
+    joint, halves, spec = trace_training(gm, inputs, report, sized, transforms=options.transforms)
     staging, stages = _stages(joint, halves, spec, buckets)
     half = functools.partial(generate_half, report=report, sized=sized, options=options, captured=gm.graph)
     forward = half(halves.forward, uncounted=joint.uncounted)
@@ -136,16 +146,24 @@ def _stages(
 
 def trace_training(
     gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, sized: Sized | None = None,
-    tensors: tuple[tuple[torch.Tensor, ...], Mapping[str, int]] | None = None,
+    tensors: tuple[tuple[torch.Tensor, ...], Mapping[str, int]] | None = None, transforms: Sequence[Transform] = (),
 ) -> tuple[JointGraph, Halves, TrainingSpec]:
     """The joint graph of a graph, its partition, and their description. `tensors`: as for `to_joint`."""
     with stub_torch_compiler, report.phase("joint"):
         joint = to_joint(gm, inputs, training_decompositions(), sized.fakes if sized else None, tensors)
+        note("joint", joint.graph)
+        joint = replace(joint, graph=apply_to_aten(transforms, "joint", joint.graph))
     with stub_torch_compiler, report.phase("passes"):
         seeded(joint.graph)
         run_joint_passes(joint.graph)
     with stub_torch_compiler, report.phase("partition"):
         halves = partition(joint)
+        note("forward", halves.forward)
+        note("backward", halves.backward)
+        halves = replace(
+            halves, forward=apply_to_aten(transforms, "forward", halves.forward),
+            backward=apply_to_aten(transforms, "backward", halves.backward),
+        )  # fmt: skip
         return joint, halves, describe(joint, halves)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from .budget import Budget
+from .transforms import Transform, check_transforms
 from .verify_policy import Policy
 
 
@@ -26,6 +27,7 @@ class CompileOptions:
     environment variable PYFRAME_MEASURE is not 0.
     budget_s: seconds that compilation may take, or a Budget that several graphs share; the rest then runs with ATen.
     bucket_collectives: join collectives of a graph that follow one another; all ranks must run the same program.
+    transforms: functions of graphs, applied in this order, each between the stages that it names.
     """
 
     strict: bool = False
@@ -37,6 +39,7 @@ class CompileOptions:
     background: bool = False
     measure: bool | None = None
     budget_s: Budget | None = None
+    transforms: tuple[Transform, ...] = ()
 
     @staticmethod
     def of(given: Mapping[str, Any] | None) -> CompileOptions:
@@ -49,12 +52,14 @@ class CompileOptions:
                 Policy.of(value)
             elif name == "budget_s":
                 _budget(value)
+            elif name == "transforms":
+                check_transforms(value)
             elif not isinstance(value, bool) and not (name in ("cudagraphs", "measure") and value is None):
                 raise ValueError(f"option {name!r} must be {accepted[name]}, not {value!r}")
         made = dict(given or {})
         if "budget_s" in made:
             made["budget_s"] = _budget(made["budget_s"])
-        return CompileOptions(**made)
+        return CompileOptions(**{**made, "transforms": tuple(made.get("transforms", ()))})
 
     @staticmethod
     def names() -> frozenset[str]:

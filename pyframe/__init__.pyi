@@ -41,6 +41,8 @@ from .packaging.errors import PackageError as PackageError
 from .packaging.load import load as load
 from .packaging.make import package as package
 from .report.logs import set_logs as set_logs
+from .stage_programs import stages as stages
+from .stage_programs import transform as transform
 from .stance import set_stance as set_stance
 from .vars.torch_objects.error_on_graph_break import error_on_graph_break as error_on_graph_break
 from .version import __version__ as __version__

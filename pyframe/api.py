@@ -150,7 +150,9 @@ def _checked(
     defaults = Options()
     other: dict[str, Any] = {
         name: getattr(checked, name)
-        for name in ("cudagraphs", "max_autotune", "bucket_collectives", "background", "cache", "measure")
+        for name in (
+            "cudagraphs", "max_autotune", "bucket_collectives", "background", "cache", "measure", "transforms"
+        )
         if getattr(checked, name) != getattr(defaults, name)
     }  # fmt: skip
     if checked.budget_s is not None:

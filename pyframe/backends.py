@@ -54,14 +54,13 @@ def _with_fake_tensors(backend: Backend) -> Backend:
 
 
 def find_backend(
-    backend: Any, strict: bool = False, verify: str | float | None = None, **other: bool
+    backend: Any, strict: bool = False, verify: str | float | None = None, **other: Any
 ) -> Backend:
     """The callable registered under a name, or the given callable itself. `strict` and `verify` are valid for
-    "inductor" only; of the `other` options (`cudagraphs`, `max_autotune`, `bucket_collectives`, `background`, `cache`,
-    `measure`, `budget_s`)
-    every backend of pyframe's own takes what concerns it. Names that are not registered here are looked up in torch's
-    registry."""
-    for name, given in (("strict", strict), ("verify", verify)):
+    "inductor" only, and so is the option `transforms`; of the `other` options (`cudagraphs`, `max_autotune`,
+    `bucket_collectives`, `background`, `cache`, `measure`, `budget_s`) every backend of pyframe's own takes what
+    concerns it. Names that are not registered here are looked up in torch's registry."""
+    for name, given in (("strict", strict), ("verify", verify), ("transforms", other.get("transforms"))):
         if given and backend != "inductor":
             raise UserError(f"the option {name!r} is of the backend 'inductor', not of {backend!r}")
     if backend == "inductor" and (strict or verify or other):
@@ -138,7 +137,7 @@ def wait_for_kernels(seconds: float | None = None) -> bool:
 @_with_fake_tensors
 def inductor_backend(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], strict: bool = False, verify: str | float | None = None,
-    **other: bool,
+    **other: Any,
 ) -> Callable[..., Any]:
     """The default backend: pyframe's own compiler. strict: raise where it cannot compile, instead of warning and
     falling back to ATen. verify: when to compare compiled graphs with ATen. `other`: see `options.Options`."""

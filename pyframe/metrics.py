@@ -44,6 +44,8 @@ class Counters(dict[str, Any]):
             graphs_with_aten=0,
             backward_programs=0,
             backward_fallbacks=0,
+            transforms=0,
+            transforms_not_cached=0,
         )
 
 

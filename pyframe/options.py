@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inductor.torch_options import MODES, translated
+from inductor.transforms import Transform, check_transforms
 
 from . import config
 from .errors import UserError
@@ -37,6 +38,7 @@ class Options:
     bucket_collectives: with backend "inductor": join collectives of a graph that follow one another.
     cache: with backend "inductor": keep compiled graphs on disk.
     whole_program: the graph is the result, run operator by operator: it may call operators that cannot be compiled.
+    transforms: with backend "inductor": functions of graphs that `transform` returned, applied in this order.
     compiled_autograd: backward passes that a call starts are captured, too, as in `pyframe.compiled_autograd()`.
     steps: instructions that one trace may execute while its graph does not grow; None: config.instruction_limit.
     """
@@ -57,6 +59,7 @@ class Options:
     cache: bool = True
     compiled_autograd: bool = False
     whole_program: bool = False
+    transforms: tuple[Transform, ...] = ()
 
     @property
     def recompile_limit(self) -> int:
@@ -84,7 +87,7 @@ _USER_OPTIONS: dict[str, tuple[tuple[type, ...], str]] = {
     "cudagraphs": ((bool,), "cudagraphs"), "max_autotune": ((bool,), "max_autotune"), "cache": ((bool,), "cache"),
     "bucket_collectives": ((bool,), "bucket_collectives"), "background": ((bool,), "background"),
     "compiled_autograd": ((bool,), "compiled_autograd"), "measure": ((bool,), "measure"),
-    "budget_s": ((int, float), "budget_s"),
+    "budget_s": ((int, float), "budget_s"), "transforms": ((list, tuple), "transforms"),
 }  # fmt: skip
 
 
@@ -111,6 +114,11 @@ def make_options(
             _check_verify(value)
         if name == "budget_s" and not value > 0:
             raise UserError(f"option 'budget_s' must be a positive number of seconds, not {value!r}")
+        if name == "transforms":
+            try:
+                value = check_transforms(value)
+            except ValueError as error:
+                raise UserError(str(error)) from None
         changes: dict[str, Any] = {field: value}
         result = dataclasses.replace(result, **changes)
     return result

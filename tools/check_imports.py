@@ -22,14 +22,14 @@ LAYERS: dict[str, list[str]] = {
         "version", "_C", "bytecode", "core", "errors", "exc", "config", "metrics", "torch_resets", "callables",
         "module", "report", "stance", "options", "vars", "requirements", "dynamic", "emit", "interp", "backends",
         "example_inputs", "entries", "recompile", "driver", "shared_captures", "cache_artifacts", "backward", "api",
-        "export", "packaging", "testing", "cli", "__init__", "__main__",
+        "export", "packaging", "stage_programs", "testing", "cli", "__init__", "__main__",
     ],
     "pyframe.vars": [
         "__init__", "codegen", "traced_graph", "tracer", "registry", "polyfills", "protocol", "containers", "objects",
         "numbers", "torch_objects", "higher_order", "stdlib", "wrap",
     ],
     "inductor": [
-        "_C", "extension", "errors", "budget", "log", "dtypes", "overlap", "torch_compat", "verify_policy", "options",
+        "_C", "extension", "errors", "budget", "log", "dtypes", "overlap", "torch_compat", "verify_policy", "transforms", "options",
         "torch_options", "compile_report", "ir", "autocast", "modes", "process", "cache", "fx_utils", "eager",
         "runtime", "cudagraphs", "fastest", "lower", "schedule", "codegen", "autotune", "aot", "passes", "fallback",
         "dynamic", "artifact", "build", "background", "generate", "graph_split", "package", "subclasses", "verify",

@@ -7,10 +7,12 @@ it takes the torch-level graph, before it is traced to ATen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from torch import fx
 
+from ..log.programs import note
 from .attention import without_known_masks
 from .bias import biases_apart
 from .collective_buckets import joined_collectives
@@ -40,23 +42,20 @@ def run_passes(
     Nodes carry fake tensors. `shared` is as for `lower_graph`. `force` converts to channels_last, for a GPU, even
     if it is not expected to be faster. `buckets`: join collectives.
     """
-    items_of_stacks(gm)
-    on_one_device(gm)
-    without_duplicates(gm)
-    bags_of_one_length(gm)
+    _run(gm, items_of_stacks, on_one_device, without_duplicates, bags_of_one_length)
     run_half_passes(gm, buckets)
     converted = channels_last(gm, shared, force, on_cpu=True)
+    if converted:
+        note("channels_last", gm)
     if converted and not force and any(node.meta["val"].device.type == "cpu" for node in _convolutions(gm)):
-        convolutions_of_onednn(gm)
+        _run(gm, convolutions_of_onednn)
     elif converted:
-        products_of_convolutions(gm)
-        blocks_of_pixels(gm)
-        without_bias(gm)
-        filters_by_tap(gm)
+        _run(gm, products_of_convolutions, blocks_of_pixels, without_bias, filters_by_tap)
     if activated_products(gm) or converted:
         gm.graph.eliminate_dead_code()
         gm.graph.lint()
         gm.recompile()
+        note("activated_products", gm)
     return gm
 
 
@@ -64,24 +63,27 @@ def _convolutions(gm: fx.GraphModule) -> Iterable[fx.Node]:
     return gm.graph.find_nodes(op="call_function", target=aten.convolution.default)
 
 
+def _run(gm: fx.GraphModule, *passes: Callable[[fx.GraphModule], Any]) -> None:
+    """Run passes in order."""
+    for each in passes:
+        each(gm)
+        note(each.__name__, gm)
+
+
 def run_half_passes(gm: fx.GraphModule, buckets: bool = False) -> None:
     """The passes for a graph without gradients and for the forward and backward of one with gradients. `buckets`: join
     collectives."""
     if buckets:
-        joined_collectives(gm)
-    products_of_onednn(gm)
-    biases_apart(gm)
-    parts_of_complex(gm)
+        _run(gm, joined_collectives)
+    _run(gm, products_of_onednn, biases_apart, parts_of_complex)
 
 
 def run_joint_passes(gm: fx.GraphModule, force: bool = False) -> None:
     """The passes for a joint graph (forward and backward), before it is partitioned."""
-    items_of_stacks(gm)
-    on_one_device(gm)
-    bags_of_one_length(gm)
+    _run(gm, items_of_stacks, on_one_device, bags_of_one_length)
     if channels_last(gm, force=force):
-        products_of_gradients(gm)
-        products_of_convolutions(gm)
+        note("channels_last", gm)
+        _run(gm, products_of_gradients, products_of_convolutions)
         gm.graph.eliminate_dead_code()
         gm.graph.lint()
         gm.recompile()

@@ -99,7 +99,7 @@ def _copied(value: Any) -> Any:
         leaves.append(leaf(found))
         return Leaf(len(leaves) - 1)
 
-    return unflatten(flatten(value, take), leaves)
+    return unflatten(flatten(value, take, objects=True), leaves)
 
 
 def _leaves(value: Any) -> list[tuple[Path, Any]]:
@@ -109,7 +109,7 @@ def _leaves(value: Any) -> list[tuple[Path, Any]]:
         found.append((path, each))
         return Constant(None)
 
-    flatten(value, leaf)
+    flatten(value, leaf, objects=True)
     return found
 
 

@@ -211,7 +211,6 @@ def _class_of(kind: str, path: Any, classes: Mapping[tuple[str, str], type]) -> 
     """A class of containers by its module and name. No module is imported for it."""
     module, name = path
     found: Any = classes.get((module, name))
-    given = found is not None  # an object of any other class could do something when it is freed
     if found is None:
         found = sys.modules.get(module)
         for part in name.split("."):
@@ -219,7 +218,7 @@ def _class_of(kind: str, path: Any, classes: Mapping[tuple[str, str], type]) -> 
     valid = isinstance(found, type) and (
         found in pytree.SUPPORTED_NODES if kind == "pytree"
         else dataclasses.is_dataclass(found) if kind == "dataclass"
-        else given if kind == "object"
+        else found.__new__ is object.__new__ and not hasattr(found, "__del__") if kind == "object"
         else issubclass(found, tuple) and hasattr(found, "_fields")
     )  # fmt: skip
     if not valid:

@@ -132,8 +132,8 @@ def _mark(spec: Any, name: str) -> Mark | None:
     torchs = sys.modules.get("torch.export.dynamic_shapes")  # not imported: a user who passes a Dim has done so
     if torchs is not None:
         if isinstance(spec, torchs._DimHint):
-            hints = {torchs.Dim.AUTO: MAYBE, torchs.Dim.DYNAMIC: Mark("dynamic"), torchs.Dim.STATIC: None}
-            return hints[spec]
+            hints = ((torchs.Dim.AUTO, MAYBE), (torchs.Dim.DYNAMIC, Mark("dynamic")), (torchs.Dim.STATIC, None))
+            return next(mark for hint, mark in hints if hint == spec)
         if isinstance(spec, torchs.Dim):
             return Mark("dynamic", *(each if type(each) is int else None for each in _limits(spec)))
     if type(spec) is int:

@@ -182,6 +182,21 @@ def _function(name: str, parameters: Sequence[str], lines: Sequence[str]) -> str
     return "\n".join([f"def {name}({', '.join(parameters)}):", *(f"    {line}" for line in lines)])
 
 
+def graph_text(module: fx.GraphModule, name: str) -> tuple[str, dict[str, Any]]:
+    """A graph as a Python program with the function `name(constants, *inputs)`, and the constants."""
+    namer = Namer()
+    reads = dict.fromkeys(str(node.target) for node in module.graph.find_nodes(op="get_attr"))
+    constants = {each: operator.attrgetter(each)(module) for each in reads}
+    constants = {each: value for each, value in constants.items() if not isinstance(value, fx.GraphModule)}
+    printer = FunctionPrinter(module, namer, {each: f"constants[{each!r}]" for each in constants})
+    inputs = [printer.name(node) for node in module.graph.find_nodes(op="placeholder")]
+    lines = printer.lines()
+    (output,) = module.graph.find_nodes(op="output")
+    function = _function(name, ["constants", *inputs], [*lines, f"return {printer.value(output.args[0])}"])
+    imports = "\n".join(f"import {each}" for each in sorted(namer.imports))
+    return "\n\n\n".join([imports, *namer.functions, function]) + "\n", constants
+
+
 # ---- whole programs
 
 

@@ -165,7 +165,10 @@ def object_of(cls: Any, values: dict[str, Any]) -> Any:
     """An object with these attributes. Its `__init__` does not run: it ran, or was traced, already."""
     made = object.__new__(cls)
     for name, value in values.items():
-        object.__setattr__(made, name, value)
+        if hasattr(made, "__dict__"):
+            vars(made)[name] = value
+        else:
+            object.__setattr__(made, name, value)
     return made
 
 

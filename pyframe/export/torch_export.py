@@ -20,6 +20,7 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from inductor.modes import graph_module
+from inductor.overlap import memory_of
 
 from ..errors import UserError
 from .conditions import Condition, InputSpec, Size, text_of
@@ -229,11 +230,31 @@ class _Conversion:
                 self.mutated.append(names[self.nodes.index(written)])
             else:
                 raise UserError(f"from_exported_program(): the output {spec.arg} is a {spec.kind.name}")
+        self._note_written(names)
         for target, value in writes:
             self.graph.call_function(torch.ops.aten.copy_.default, (target, value))
         self.graph.output(tuple(results))
         value = pytree.tree_unflatten(flat, self.program.call_spec.out_spec)
         return flatten(value, lambda leaf, _: leaf)
+
+    def _note_written(self, names: list[str]) -> None:
+        """Note the inputs and buffers that operators of the graph write in place."""
+        owners = {memory_of(node.meta["val"]): name for node, name in self._owners(names)}
+        for node in self.graph.nodes:
+            if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
+                continue
+            for argument, value in zip(node.target._schema.arguments, node.args, strict=False):
+                written = argument.alias_info is not None and argument.alias_info.is_write
+                fake = value.meta.get("val") if written and isinstance(value, fx.Node) else None
+                name = owners.get(memory_of(fake)) if isinstance(fake, torch.Tensor) else None
+                if name is not None and name not in self.mutated:
+                    self.mutated.append(name)
+
+    def _owners(self, names: list[str]) -> Iterator[tuple[fx.Node, str]]:
+        """The nodes of tensors that exist before a call, with their names."""
+        known = {node: name for node, name in zip(self.nodes, names, strict=True) if node is not None}
+        known |= {node: str(node.target) for node in self.graph.find_nodes(op="get_attr")}
+        yield from (each for each in known.items() if isinstance(each[0].meta.get("val"), torch.Tensor))
 
     # ---- conditions
     def _spec(self, name: str, value: Any, node: fx.Node | None) -> InputSpec:
