@@ -6,6 +6,8 @@ turns it into something that can be called.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -13,11 +15,13 @@ from torch.utils import _pytree as pytree
 
 from .aot.backward_stages import Staging
 from .aot.training_spec import TrainingSpec
+from .budget import left
 from .cache import graph_store
 from .cache.file_store import shared_cache
 from .compile_report import CompileReport
 from .ir.size import Program
 from .log.stages import count, show
+from .process.compile_lock import without_lock
 from .runtime.plan import Form
 from .runtime.plan_spec import PlanSpec, print_plan
 from .runtime.related_results import Related
@@ -55,6 +59,7 @@ class TrainingArtifact:
     staging: Staging | None = None
 
 
+_SUFFIX = ".graph"
 Kept = TypeVar("Kept", Artifact, TrainingArtifact)
 
 
@@ -73,13 +78,37 @@ def show_code(artifact: Artifact) -> None:
 
 def load(key: str | None, kind: type[Kept], report: CompileReport) -> Kept | None:
     """The cached artifact for `key`; None if there is none or if `key` is None."""
-    data = shared_cache().get(key, ".graph") if key else None
+    data = shared_cache().get(key, _SUFFIX) if key else None
     artifact = None if data is None else graph_store.load(data, kind)
     report.cache = "off" if key is None else "miss" if artifact is None else "hit"
     if key is not None:
         count("cache_misses" if artifact is None else "cache_hits")
     show("cache", lambda: f"graph {key}: {report.cache}")
     return artifact
+
+
+def load_or_make(
+    key: str | None, kind: type[Kept], report: CompileReport, make: Callable[[], Kept]
+) -> tuple[Kept, bool]:
+    """The cached artifact for `key`, and True; or one that is made now and stored, and False. Of several processes that
+    need it, such as the ranks of a job, one makes it while the others wait for it, within their budget."""
+    with report.phase("cache"):
+        artifact = load(key, kind, report)
+    if artifact is not None:
+        return artifact, True
+    if key is None:
+        return make(), False
+    with contextlib.ExitStack() as stack:
+        claim = shared_cache().claimed(key, _SUFFIX, left())
+        with report.phase("cache"):
+            without_lock(lambda: stack.enter_context(claim))
+        if shared_cache().get_file(key, _SUFFIX) is not None:  # another process has made it meanwhile
+            artifact = load(key, kind, report)
+        if artifact is not None:
+            return artifact, True
+        artifact = make()
+        store(key, artifact, report)
+    return artifact, False
 
 
 def store(key: str | None, artifact: Any, report: CompileReport) -> None:
@@ -89,4 +118,4 @@ def store(key: str | None, artifact: Any, report: CompileReport) -> None:
     with report.phase("cache"):
         data = graph_store.dump(artifact)
         if data is not None:
-            shared_cache().put(key, data, ".graph")
+            shared_cache().put(key, data, _SUFFIX)

@@ -1,8 +1,8 @@
 """How long compilation may take, for `options={"budget_s": 30}`.
 
 A budget belongs to one `compile`. What is traced, generated or built for it takes from it; when it is spent, what is
-not compiled yet runs uncompiled. It is compared with the clock when a phase of a compilation begins, so that one phase may
-exceed it. Kernels that are being built then are finished in the background.
+not compiled yet runs uncompiled. It is compared with the clock when a phase of a compilation begins, so that one phase
+may exceed it. Kernels that are being built then are finished in the background.
 """
 
 from __future__ import annotations

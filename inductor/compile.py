@@ -30,7 +30,7 @@ from .aot.results import RecordedWrites
 from .aot.training_decompositions import training_decompositions
 from .aot.training_spec import TrainingSpec
 from .aot.vmap_regions import with_vmap_regions
-from .artifact import Artifact, TrainingArtifact, load, program_of, show_code, store
+from .artifact import Artifact, TrainingArtifact, load_or_make, program_of, show_code
 from .autocast import DEVICES
 from .background import Building, Built
 from .budget import Budget, spending
@@ -187,13 +187,17 @@ def _compile_half(
     with report.phase("cache"):
         given = [node.meta["val"] for node in half.graph.find_nodes(op="placeholder")]
         key = _variant(half_key(half, given, release), options) if options.cache else None
-        artifact = load(key, Artifact, report)
-    if artifact is None:
-        artifact = generate_half(half, report, None, release, options=options)
-        store(key, artifact, report)
-    else:
-        show_code(artifact)
+    make = functools.partial(generate_half, half, report, None, release, options=options)
+    artifact = _loaded_or_made(key, report, make)
     return make_half(artifact.spec, build(artifact, report), report=_recording(options, report))
+
+
+def _loaded_or_made(key: str | None, report: CompileReport, make: Callable[[], Artifact]) -> Artifact:
+    """The artifact for `key` from the disk cache, or one that is made now and stored."""
+    artifact, found = load_or_make(key, Artifact, report, make)
+    if found:
+        show_code(artifact)
+    return artifact
 
 
 def _variant(key: str | None, options: CompileOptions) -> str | None:
@@ -274,12 +278,7 @@ def _compile(
         contest = _contest(gm, key, options, report)
         if contest is not None and (aten := contest.kept_aten({})) is not None:
             return aten
-        artifact = load(key, Artifact, report)
-    if artifact is None:
-        artifact = generate(gm, inputs, report, options)
-        store(key, artifact, report)
-    else:
-        show_code(artifact)
+    artifact = _loaded_or_made(key, report, lambda: generate(gm, inputs, report, options))
 
     def finish(kernels: Sequence[list[Any]]) -> Callable[..., Any]:
         unasked = options.cudagraphs is None
@@ -344,13 +343,8 @@ def _compile_sizes(
         return _train_sizes(gm, inputs, sized, options, report, compile_piece)
     with report.phase("cache"):
         key = _variant(graph_key(gm, sized.known, attributes_of(gm), hints), options) if options.cache else None
-        contest = _contest(gm, key, options, report)
-        artifact = load(key, Artifact, report)
-    if artifact is None:
-        artifact = generate_sizes(gm, sized, report, options)
-        store(key, artifact, report)
-    else:
-        show_code(artifact)
+    contest = _contest(gm, key, options, report)
+    artifact = _loaded_or_made(key, report, lambda: generate_sizes(gm, sized, report, options))
     built, recording = _build([artifact], options, report), _recording(options, report)
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
@@ -506,12 +500,9 @@ def _training_artifact(
     captured: Captured, inputs: Sequence[Any], key: str | None, options: CompileOptions, report: CompileReport,
     sized: Sized | None = None,
 ) -> TrainingArtifact:
-    with report.phase("cache"):
-        artifact = load(key, TrainingArtifact, report)
-    if artifact is None:
-        artifact = generate_training(captured.gm, inputs, report, sized, options, active_buckets())
-        store(key, artifact, report)
-    else:
+    make = functools.partial(generate_training, captured.gm, inputs, report, sized, options, active_buckets())
+    artifact, found = load_or_make(key, TrainingArtifact, report, make)
+    if found:
         for part in (artifact.forward, *artifact.backward):
             show_code(part)
     return artifact

@@ -9,16 +9,16 @@ write to is not used, and only files of this user are read (`trust`).
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from ..log.warnings import warn_once
+from .claims import claimed
 from .private import private_folders, replace_file
 from .trust import distrust, make_folder, read_own_file
 
@@ -29,8 +29,8 @@ _TRIM_EVERY = 64  # a process checks the total size after this many writes
 _TRIM_SECONDS = 3600  # ... and short processes after this time, counted across processes
 _GRACE_SECONDS = 300  # an entry used this recently may be about to be loaded by another process
 _ENTRY = re.compile(r"[0-9a-f]{64}\.\w+")  # the name of an entry: its key, then its suffix
+_CLAIMS = "claims"
 _TEMPORARY = re.compile(r"\.\w+\.tmp")
-_LOCK_SECONDS = 900  # longer than any build; a process that still holds the lock is stuck
 
 
 def default_directory() -> Path | None:
@@ -118,29 +118,29 @@ class Cache:
         raise failure or OSError("there is no writable temporary directory")
 
     def get_or_make_file(self, key: str, suffix: str, make: Callable[[], bytes]) -> Path:
-        """The file of a key; if there is none, `make` creates its contents, in one process only even if many ask at
-        once.
+        """The file of a key; if there is none, `make` creates its contents, in one process only if many ask at once.
 
         OSError as for `put_file`; exceptions of `make` are passed on.
         """
         found = self.get_file(key, suffix)
         if found is not None:
             return found
-        with self.lock(key):
+        with self.claimed(key, suffix):
             return self.get_file(key, suffix) or self.put_file(key, suffix, make())
 
     @contextmanager
-    def lock(self, key: str) -> Iterator[None]:
-        """Lock a key across processes. Without file locks it does nothing, and two processes may do the same work."""
-        with ExitStack() as stack:
-            try:
-                folder = self._ensure_folder()
-                if folder is not None:
-                    (folder / "locks").mkdir(exist_ok=True, mode=0o700)
-                    # few files, each shared by many keys, because a lock's file must never be removed
-                    stack.enter_context(FileLock(str(folder / "locks" / f"{key[:2]}.lock"), timeout=_LOCK_SECONDS))
-            except (OSError, NotImplementedError, Timeout):
-                pass
+    def claimed(self, key: str, suffix: str, seconds: float = math.inf) -> Iterator[None]:
+        """In the block this process makes an entry, which no other process does meanwhile. If one does already, wait
+        for it first, for at most so many seconds (see `claims`): the entry is then there, or has to be made all the
+        same. Nothing without a directory that can be written."""
+        try:
+            folder = self._ensure_folder()
+        except OSError:
+            folder = None
+        if folder is None:
+            yield
+            return
+        with claimed(folder / _CLAIMS / f"{key}{suffix}", _path(folder, key, suffix).exists, seconds):
             yield
 
     def entries(self) -> list[tuple[Path, os.stat_result]]:
@@ -153,12 +153,12 @@ class Cache:
         return _contents(path, path.stem, path.suffix) is not None
 
     def trim(self) -> int:
-        """Remove the least recently used entries beyond `max_bytes`, and temporary files of killed writers; return the
-        number of bytes of removed entries."""
+        """Remove the least recently used entries beyond `max_bytes`, and temporary files and claims of killed writers;
+        return the number of bytes of removed entries."""
         folder, now = self._folder(), time.time()
         if folder is None:
             return 0
-        for path, status in _files(folder, _TEMPORARY):
+        for path, status in [*_files(folder, _TEMPORARY), *_claims(folder)]:
             if status.st_mtime < now - _TRIM_SECONDS:
                 _unlink(path)
         entries = self.entries()
@@ -267,6 +267,14 @@ def _files(folder: Path, name: re.Pattern[str]) -> list[tuple[Path, os.stat_resu
                 found.append((path, path.lstat()))
             except OSError:  # another process has removed it
                 continue
+    return found
+
+
+def _claims(folder: Path) -> list[tuple[Path, os.stat_result]]:
+    found = []
+    for path in folder.glob(f"{_CLAIMS}/*"):
+        with suppress(OSError):  # it is released meanwhile
+            found.append((path, path.lstat()))
     return found
 
 

@@ -4,13 +4,14 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 import time
 import warnings
 
 import pytest
 
+from inductor.cache import claims, private
 from inductor.cache import file_store as cache_module
-from inductor.cache import private
 from inductor.cache.file_store import Cache, content_key, default_directory
 
 KEY = content_key("a", "key")
@@ -99,7 +100,14 @@ def test_a_read_only_directory_still_serves(store, monkeypatch):
         replace(path, data)
 
     monkeypatch.setattr(cache_module, "replace_file", refuse)
-    monkeypatch.setattr(cache_module, "FileLock", lambda *a, **k: (_ for _ in ()).throw(OSError(errno.EROFS, "no")))
+    opened = os.open
+
+    def refuse_to_create(path, flags, *args, **kwargs):
+        if flags & os.O_CREAT and store.directory in cache_module.Path(path).parents:
+            raise OSError(errno.EROFS, "no")
+        return opened(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", refuse_to_create)
     again = Cache(store.directory)
     with pytest.warns(UserWarning, match="Read-only") as seen:
         again.put(other, b"new")
@@ -317,16 +325,93 @@ for i in range(300):
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_a_lock_that_is_never_released_is_waited_for_no_longer_than_a_build(store, monkeypatch):
-    monkeypatch.setattr(cache_module, "_LOCK_SECONDS", 0.2)
-    with store.lock(KEY):
-        assert store.get_or_make_file(KEY, ".so", lambda: b"x").exists()
+def test_a_claim_of_a_process_that_is_gone_is_taken_over(store):
+    other_process(f"""
+store = Cache(Path({str(store.directory)!r}))
+with store.claimed({KEY!r}, ".so"):
+    os._exit(0)
+""")
+    assert claims_in(store) == [f"{KEY}.so"]
+    start = time.monotonic()
+    assert store.get_or_make_file(KEY, ".so", lambda: b"x").exists()
+    assert time.monotonic() - start < 5 and not claims_in(store)
 
 
-def test_the_lock_is_released_when_making_fails(store):
+@pytest.mark.parametrize("content", ["1 another-machine pid:[1]", "", "x y z", f"{os.getpid()} another-machine"])
+def test_a_claim_of_another_machine_is_waited_for_only_so_long(store, monkeypatch, content):
+    monkeypatch.setattr(claims, "WAIT_SECONDS", 0.2)
+    store.put(content_key("other"), b"")
+    (store.directory / "claims").mkdir(mode=0o700)
+    path = store.directory / "claims" / f"{KEY}.so"
+    path.touch(mode=0o600)
+    path.write_text(content)
+    start = time.monotonic()
+    assert store.get_or_make_file(KEY, ".so", lambda: b"x").exists()
+    assert time.monotonic() - start >= 0.2 and not claims_in(store)
+
+
+def test_a_thread_waits_for_another_one(store):
+    made = []
+
+    def make():
+        made.append(1)
+        time.sleep(0.1)
+        return b"x"
+
+    threads = [threading.Thread(target=store.get_or_make_file, args=(KEY, ".so", make)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [1] and store.get(KEY, ".so") == b"x"
+
+
+def test_those_that_wait_for_one_that_fails_make_the_entry_at_the_same_time(store):
+    entered = threading.Barrier(3)
+
+    def make():
+        entered.wait(10)  # all of those that waited are here
+        return b"x"
+
+    with pytest.raises(ZeroDivisionError), store.claimed(KEY, ".so"):
+        threads = [threading.Thread(target=store.get_or_make_file, args=(KEY, ".so", make)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)
+        assert all(thread.is_alive() for thread in threads)
+        1 / 0
+    for thread in threads:
+        thread.join()
+    assert store.get(KEY, ".so") == b"x" and not claims_in(store)
+
+
+def test_no_process_waits_while_others_make_other_entries(store):
+    other = KEY[:2] + content_key("other")[2:]
+    with store.claimed(KEY, ".so"), store.claimed(KEY, ".graph"):
+        start = time.monotonic()
+        assert store.get_or_make_file(other, ".so", lambda: b"x").exists()
+        assert time.monotonic() - start < 5
+
+
+def test_claims_that_were_left_are_removed_some_day(store):
+    store.put(KEY, b"")
+    (store.directory / "claims").mkdir(mode=0o700)
+    for name, seconds in (("old", 10_000), ("new", 0)):
+        (store.directory / "claims" / name).touch()
+        age(store.directory / "claims" / name, seconds)
+    store.trim()
+    assert claims_in(store) == ["new"]
+
+
+def test_the_claim_is_released_when_making_fails(store):
     with pytest.raises(ZeroDivisionError):
         store.get_or_make_file(KEY, ".so", lambda: 1 / 0)
+    assert not claims_in(store)
     assert store.get_or_make_file(KEY, ".so", lambda: b"x").exists()
+
+
+def claims_in(store):
+    return [path.name for path in (store.directory / "claims").glob("*")]
 
 
 def test_replacing_a_file_cleans_up_after_itself(tmp_path):

@@ -37,7 +37,7 @@ def test_a_new_directory_is_for_this_user_alone(tmp_path):
     try:
         store = Cache(tmp_path / "a" / "cache")
         store.put(KEY, b"x")
-        with store.lock(KEY):
+        with store.claimed(KEY, ".so"):
             pass
     finally:
         os.umask(before)

@@ -169,11 +169,11 @@ def _after(function: Callable[..., Any], kind: str) -> Callable[..., Any]:
 def wrap_functions() -> None:
     """Adds the points of the kinds `import` and `lock`, and those of torch's modes. Call it after pyframe and inductor
     are imported."""
-    import filelock
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch._subclasses.functional_tensor import FunctionalTensorMode
     from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 
+    from inductor.cache import claims
     from inductor.process.import_stubs import stub_torch_compiler
     from pyframe import _C
 
@@ -183,7 +183,7 @@ def wrap_functions() -> None:
     sys.meta_path.insert(0, _ImportPoints())
     for cls in (FakeTensorMode, FunctionalTensorMode, ProxyTorchDispatchMode):
         cls.__exit__ = _after(cls.__exit__, "exit")  # type: ignore[method-assign]
-    filelock.FileLock.acquire = _after(filelock.FileLock.acquire, "lock")  # type: ignore[method-assign]
+    claims._create = _after(claims._create, "lock")
     type(stub_torch_compiler).__enter__ = _after(type(stub_torch_compiler).__enter__, "lock")  # type: ignore[method-assign]
 
 
