@@ -119,6 +119,12 @@ def embedding_gradient(g, tokens):
     return torch.ops.aten.embedding_dense_backward(g, tokens, 32000, -1, False)
 
 
+def depthwise_gradient(g, x, w):
+    """Of the weight of a depthwise convolution that moves by one pixel."""
+    rest = None, [1, 1], [1, 1], [1, 1], False, [0, 0], x.shape[1], [False, True, False]
+    return torch.ops.aten.convolution_backward(g, x, w, *rest)[1]
+
+
 def cases() -> dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int]]:
     """Function, arguments, bytes that it has to move."""
     make = lambda *size: torch.randn(*size, device="cuda", dtype=torch.bfloat16)  # noqa: E731
@@ -131,6 +137,7 @@ def cases() -> dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int
     images = make(64, 128, 56, 56).to(memory_format=torch.channels_last), make(128).float(), make(128).float()
     short = make(8192, 1024)
     distinct = lambda rows, n: torch.rand(rows, n, device="cuda").argsort(-1).float() / 16  # noqa: E731
+    pixels = [make(32, 144, 56, 56).to(memory_format=torch.channels_last) for _ in range(2)]
     grads, tokens = make(16384, 1024), torch.randint(0, 32000, (16384,), device="cuda")
     return {
         "softmax + x, LayerNorm": (softmax_layernorm, (x, w, b), 2 * one),
@@ -147,6 +154,8 @@ def cases() -> dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int
         "logcumsumexp over rows": (running_log_sum_exp, (x,), 2 * one),
         "sum of 32M": (full_sum, (x,), one),
         "batch norm (training) + ReLU, NHWC": (normalize_batch, images, 2 * images[0].numel() * 2),
+        "depthwise weight gradient 3x3, NHWC": (
+            depthwise_gradient, (*pixels, make(144, 1, 3, 3)), 2 * pixels[0].numel() * 2),
         "softmax, topk 8 of 64, normalized": (routing, (distinct(1 << 17, 64),), (1 << 17) * (64 * 4 + 8 * (4 + 8))),
         "topk 64 of 1024": (greatest, (distinct(8192, 1024),), 8192 * (1024 * 4 + 64 * (4 + 8))),
         "sort rows of 128": (sorted_rows, (short.view(-1, 128),), short.numel() * (2 + 2 + 8)),

@@ -39,6 +39,7 @@ from .runtime.plan import Form
 from .runtime.plan_spec import OutputRef
 from .runtime.processes import Processes
 from .schedule import print_schedule, schedule
+from .schedule.depthwise_gradient import with_depthwise_gradients
 from .schedule.flex_attention import with_flex_attention
 from .schedule.row_attention import with_row_attention
 from .transforms import Transform, apply_to_aten
@@ -194,7 +195,7 @@ def generate_aten(
         graph = lower_graph(aten, shared, uncounted, row_products=True)
     show("ir", print_graph, graph)
     with report.phase("schedule"):
-        groups = with_row_attention(with_flex_attention(schedule(graph)))
+        groups = with_depthwise_gradients(with_row_attention(with_flex_attention(schedule(graph))))
     if options.max_autotune:
         from .autotune import tuned  # imported only if it is used
 

@@ -3,9 +3,10 @@
 The first calls run the plan. Of some of them the host's time is measured, and the time between two events around the
 call on the GPU. If the second is hardly longer, the GPU waited for the host, and from then on calls are recorded and
 replayed. Some replays are measured, too: unless they take both the host and the GPU less time than the plan did, which
-they may not where results are large, calls run the plan again. Results are copied out of the recording's memory, so that they are ordinary tensors: a program that uses one
-on another stream and calls `record_stream`, say, is as safe as without a recording. Plans with many or large results,
-with much scratch memory, or with random numbers are not recorded by themselves, nor are those of training.
+they may not where results are large, calls run the plan again. Results are copied out of the recording's memory, so
+that they are ordinary tensors: a program that uses one on another stream and calls `record_stream`, say, is as safe as
+without a recording. Plans with many or large results, with much scratch memory, or with random numbers are not recorded
+by themselves, nor are those of training.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ class Comparison:
         host = statistics.median(host for host, _ in self.samples)
         known = [(host, gpu) for host, timer in self.samples if (gpu := timer()) is not None]
         longest = statistics.median(map(max, known)) if known else host
-        show("cudagraphs", f"a replay takes the host {host * 1e6:.0f} us, the longer of host and GPU {longest * 1e6:.0f}")
+        show("cudagraphs", f"a replay takes the host {host * 1e6:.0f} us, the longer of both {longest * 1e6:.0f} us")
         return host < FASTER * self.host and longest < FASTER * self.longest
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..ir.body import LoopBody, trace
-from ..ir.buffer import Layout
+from ..ir.buffer import Layout, contiguous_strides
 from ..ir.handler import ops
 from ..ir.nodes import BufferView, Pointwise, TensorValue, compute_dtype, store
 from ..ir.sized import AnyTensor
@@ -19,6 +19,7 @@ from .registry import LoweringGraph, Unlowered, lowering
 from .windows import Window, pair
 
 MAX_TAPS = 25
+DOWN_ROWS = (torch.bfloat16, torch.float16, torch.float32)  # dtypes of `can_go_down_rows`
 
 
 @lowering("convolution")
@@ -55,7 +56,8 @@ def convolution_backward(
     wanted: Sequence[bool],
 ) -> tuple[TensorValue | None, ...]:
     """The gradients of a depthwise convolution's input, weight and bias: a sum over the taps that have read an element,
-    a sum over all pixels for each tap, and a sum over all pixels."""
+    a sum over all pixels for each tap, and a sum over all pixels. The second is a call that becomes a kernel of its own
+    (`schedule/depthwise_gradient.py`) where there is one."""
     val = graph.node.args[0].meta["val"]  # type: ignore[union-attr]
     if transposed or not gradient_loops_pay(val, tuple(weight.size), groups):
         raise Unlowered
@@ -69,7 +71,14 @@ def convolution_backward(
     if used[0]:
         gradients[0] = _input_gradient(graph, grad, _by_tap(graph, weight), tuple(x.size), window)
     if used[1]:
-        gradients[1] = _weight_gradient(graph, grad, x.realize(graph), tuple(weight.size), window)
+        x = x.realize(graph)
+        layout = Layout.contiguous(graph.val[1].device, graph.val[1].dtype, tuple(weight.size))
+        if can_go_down_rows(grad.layout, x.layout, layout, window.stride, window.dilation):
+            rest = None, [1, 1], [*window.padding], [1, 1], False, [0, 0], groups, [False, True, False]
+            args = grad, x, weight.realize(graph), *rest
+            gradients[1] = graph.add_call(torch.ops.aten.convolution_backward.default, args, 1, layout)
+        else:
+            gradients[1] = _weight_gradient(graph, grad, x, layout, window)
     if used[2]:
         space = Reduce(tuple(grad.size), (0, 2, 3))
         gradients[2] = drop(space(graph, grad, "sum", grad.load, graph.val[2].dtype), space.dims)
@@ -86,6 +95,23 @@ def gradient_loops_pay(val: AnyTensor, weight: tuple[int, ...], groups: int) -> 
     """Whether the gradients of such a convolution, of which `val` is the gradient of the result, are faster as loops.
     With several filters per channel, those of one channel are read by stride."""
     return weight[0] == groups and loops_pay(val, weight, groups)
+
+
+def can_go_down_rows(grad: Layout, x: Layout, result: Layout, stride: Sequence[int], dilation: Sequence[int]) -> bool:
+    """Whether there are kernels for a depthwise convolution with one filter per channel, with these layouts of the
+    gradient of its result, of its input and of its weight's gradient."""
+    if any(type(n) is not int or n == 0 for at in (grad, x, result) for n in (*at.size, *at.stride, at.extent)):
+        return False
+    if {*stride, *dilation} != {1} or x.device.type != "cuda" or x.dtype not in DOWN_ROWS:
+        return False
+    if not grad.dtype == x.dtype == result.dtype or result.stride != contiguous_strides(result.size):
+        return False
+    return all(_by_pixel(at) and at.extent < 2**31 for at in (grad, x))
+
+
+def _by_pixel(at: Layout) -> bool:
+    _, channels, height, width = at.size
+    return at.stride == (height * width * channels, 1, width * channels, channels)
 
 
 def is_channels_last(val: AnyTensor) -> bool:
@@ -132,13 +158,12 @@ def _input_gradient(
 
 
 def _weight_gradient(
-    graph: LoweringGraph, grad: BufferView, x: BufferView, size: tuple[int, ...], window: Window
+    graph: LoweringGraph, grad: BufferView, x: BufferView, layout: Layout, window: Window
 ) -> TensorValue:
     """One loop over the pixels of the result, in which a sum for each tap reads each element of `grad` once."""
-    val, filters = graph.val[1], size[0]
+    val, filters = graph.val[1], layout.size[0]
     batch, _, *space = grad.size
     each, dtype = filters // x.size[1], compute_dtype(val.dtype)
-    layout = Layout.contiguous(val.device, val.dtype, size)
 
     def body_of(name: str) -> LoopBody:
         def run(index: tuple[Index, ...], pixel: tuple[Index, ...]) -> None:

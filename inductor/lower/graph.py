@@ -247,6 +247,15 @@ class GraphLowering:
         ]
         return tuple(values) if multi else values[0] if values else None
 
+    def add_call(self, target: Any, args: Sequence[Any], position: int, layout: Layout) -> BufferView:
+        """As in LoweringGraph."""
+        given = tuple([_whole_or_view(arg) if isinstance(arg, BufferView) else arg for arg in args])
+        name = self.fresh()
+        out = MultiOutput(f"{name}_{position}", layout, position)
+        outs = [out if k == position else None for k in range(len(target._schema.returns))]
+        self.buffers.append(ExternKernel(name, target, given, {}, tuple(outs), (self.node,), True))
+        return BufferView(out, layout)
+
     def padded_product(self, target: Any, sizes: tuple[int, int, int]) -> BufferView:
         """Adds the call of a product that is padded to these sizes (see `alignment`); its result is a part of that."""
         m, k, n = sizes
@@ -295,7 +304,7 @@ class GraphLowering:
         val = arg.meta["val"]
         dense = dense_order(val.shape, tuple(val.stride())) is not None
         memory = self.in_memory(value, val) if dense else viewed_memory(self, value)
-        return memory.buffer if memory.layout == memory.buffer.layout else View(memory.buffer, memory.layout)
+        return _whole_or_view(memory)
 
     def in_memory(self, value: TensorValue, val: torch.Tensor) -> BufferView:
         """Realizes the value, with the strides of `val` if those are dense."""
@@ -537,6 +546,11 @@ def _has_zeros(buffer: Buffer, layout: Layout, size: tuple[int, ...]) -> bool:
     length = buffer.layout.size[-1]
     rows = last == 1 and steps[-1] == length and all(n % length == 0 for n in (*steps, layout.offset))
     return rows and layout.size[-1] == buffer.zeros_from and size == (*layout.size[:-1], length)
+
+
+def _whole_or_view(memory: BufferView) -> Buffer | View:
+    """An operand of a call."""
+    return memory.buffer if memory.layout == memory.buffer.layout else View(memory.buffer, memory.layout)
 
 
 def _outermost_first(layout: Layout) -> list[int]:

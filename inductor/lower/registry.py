@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import torch
 import torch.fx as fx
 
+from ..ir.buffer import Layout
 from ..ir.nodes import Allocator, BufferView
 
 Lowering: TypeAlias = "Callable[..., Any]"
@@ -25,6 +26,11 @@ class LoweringGraph(Allocator, Protocol):
 
     def strided_view(self) -> Any:
         """The results of a view operator, with the strides and offsets of their fake tensors."""
+        ...
+
+    def add_call(self, target: Any, args: Sequence[Any], position: int, layout: Layout) -> BufferView:
+        """Adds a call of an operator with several results, of which only that at `position` is used; returns that.
+        `args` are BufferViews and plain values."""
         ...
 
     def store_at_indices(self, base: BufferView, write: Any) -> None:

@@ -181,8 +181,8 @@ class Counters:
     """`buf` holds `words` 32-bit integers that are 0 at first. What kernels leave in them, the next call finds there.
 
     Calls of the plan on one stream share them, since its kernels run one after the other. Each stream has its own, and
-    so has each CUDA graph, of which two may run at the same time whatever stream they were captured on: there they are 0
-    at each replay.
+    so has each CUDA graph, of which two may run at the same time whatever stream they were captured on: there they are
+    0 at each replay.
     """
 
     buf: int

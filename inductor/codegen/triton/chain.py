@@ -1,5 +1,5 @@
-"""Scans of rows that programs share, in one kernel: a program finds the total of its chunk of a row, waits for the totals
-of the chunks ahead, and scans the chunk.
+"""Scans of rows that programs share, in one kernel: a program finds the total of its chunk of a row, waits for the
+totals of the chunks ahead, and scans the chunk.
 
 Programs take the chunks in the order in which they start, by a ticket. One that waits therefore waits for programs that
 run already, on any GPU and beside any other kernel. A chunk is read twice; the second time it is still in the cache.

@@ -111,8 +111,8 @@ def log_sum_rough(top, total):
 def scan_exps(x, carry, carried, reverse: tl.constexpr):
     """The running results of `sum_exps` along axis 1, continued from `carry` and `carried` of the elements ahead.
 
-    Where no running maximum is far below the greatest element of its row, all are sums of exp(element - greatest), which
-    takes one exponential per element. The sums are then far from underflow, and the results as accurate.
+    Where no running maximum is far below the greatest element of its row, all are sums of exp(element - greatest),
+    which takes one exponential per element. The sums are then far from underflow, and the results as accurate.
     """
     greatest = tl.maximum(tl.max(x, 1, keep_dims=True), carry)
     first = tl.maximum(lane(x, x.shape[1] - 1 if reverse else 0), carry)
@@ -162,8 +162,8 @@ def take_ticket(memory, programs):
 
 @triton.jit
 def publish(here, there, plane, value, mask):
-    """Stores a value where others wait for it, and clears the place that the next launch uses. The second word of a value
-    of 64 bits is `plane` words behind the first."""
+    """Stores a value where others wait for it, and clears the place that the next launch uses. The second word of a
+    value of 64 bits is `plane` words behind the first."""
     if value.dtype.primitive_bitwidth == 64:
         bits = value.to(tl.int64, bitcast=True)
         _publish_word(here, there, bits, mask)

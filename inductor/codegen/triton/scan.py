@@ -1,8 +1,8 @@
 """Writes the Triton code of a scan: running sums, products and extremes along the rows of a tile.
 
 A row that is held in registers is scanned at once. In a loop over blocks of the row, each block is scanned and combined
-with the carry, the result of all blocks before it. If rows are few, each is divided into chunks, and each program scans a
-chunk, whose carry begins with the total of those before it. Programs pass totals on to each other in one kernel
+with the carry, the result of all blocks before it. If rows are few, each is divided into chunks, and each program scans
+a chunk, whose carry begins with the total of those before it. Programs pass totals on to each other in one kernel
 (`chain.py`); for rows whose length varies, or that other passes read, one kernel finds the totals and the next one
 scans. The order of the combinations depends only on sizes, so results are the same in every run.
 """

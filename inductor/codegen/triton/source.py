@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...schedule.depthwise_gradient import DepthwiseGradient
 from ...schedule.flex_attention import FlexGroup
 from ...schedule.node import Group
 from ...schedule.product import Product
@@ -18,6 +19,7 @@ from ..cpp.source import Source, user_lines
 from ..emitter import HostNumber
 from ..group_key import GroupKey, Numbered, group_key
 from ..origins import operators
+from .depthwise_gradient import depthwise_gradient_drafts
 from .flex_attention import ForwardKernel
 from .flex_attention_backward import backward_drafts
 from .gpu import DEFAULT, Gpu
@@ -108,6 +110,8 @@ class TritonSource:
             made, scratch = product_drafts(group, dtypes, unaligned)
         elif isinstance(group, RowAttention):
             made, scratch = row_attention_drafts(group, dtypes, self.gpu, unaligned)
+        elif isinstance(group, DepthwiseGradient):
+            made, scratch = depthwise_gradient_drafts(group, dtypes, self.gpu, unaligned)
         elif isinstance(group, FlexGroup):
             scratch = []
             if group.kernel.backward:

@@ -114,8 +114,9 @@ class Work:
             return None
         if not self.chunked or any(self.phase[v] != 1 for v in self.scans):
             return None
-        shape, sms = self._shape(rows, length), self.gpu.multiprocessors
-        config = heuristics.chaining(shape, self._itemsize(), self.config, sms)
+        if self.axes.contiguous != "r" or self.axes.mixed:
+            return None
+        config = heuristics.chaining(rows, length, self.gpu.multiprocessors)
         kinds = tuple([kind for scan in self.scans for kind in total_kinds(scan)])
         programs = ceil_of(rows, config.block("x")) * config.split
         first = next(s.buf for s in self.values.stores)

@@ -106,6 +106,14 @@ def test_counters_belong_to_a_stream_and_to_a_graph():
         capturing.value, stream.value = 0, first
 
 
+def test_each_step_has_its_own_counters():
+    grid = 1, 1, 1
+    steps = [Counters(1), Counters(2, 2 * N), Alloc(3, *FLAT), Alloc(4, *FLAT), Launch(0, (1, 3), grid, (N,)),
+             Launch(0, (2, 4), grid, (N,)), Launch(0, (1, 1), grid, (N,))]  # fmt: skip
+    plan, x = make_plan(spec_of([None], steps, [3, 4]), KERNELS), torch.zeros(N)
+    assert [[out[0].item() for out in plan(x)] for _ in range(3)] == [[1, 1], [2, 1], [3, 1]]
+
+
 def test_kernels_take_numbers_that_the_cpu_computes():
     """A kernel of the CPU writes scratch memory of the host; the launch reads it, and an element of an input."""
     double = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(
