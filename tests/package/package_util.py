@@ -51,7 +51,9 @@ def _by_cmake(folder: Path) -> None:
 def _by_compiler(folder: Path) -> None:
     sources = [str(path) for path in sorted((ROOT / "csrc" / "serve").glob("*.cpp"))]
     flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", f"-I{ROOT}/csrc/serve", "-isystem", f"{TORCH}/include"]
-    link = [f"-L{TORCH}/lib", "-ltorch_cpu", "-lc10", "-ldl", f"-Wl,-rpath,{TORCH}/lib"]
+    libraries = ["torch_cpu", "c10", *["torch_cuda", "c10_cuda"] * (TORCH / "lib" / "libtorch_cuda.so").exists()]
+    link = [f"-L{TORCH}/lib", "-Wl,--no-as-needed", *[f"-l{name}" for name in libraries], "-Wl,--as-needed", "-ldl"]
+    link.append(f"-Wl,-rpath,{TORCH}/lib")
     for program, main in (("run_package", "tests/package/run_package.cpp"), ("serve_program", "examples/serve_cpp/main.cpp")):
         _run(["g++", *flags, str(ROOT / main), *sources, *link, "-o", str(folder / program)])
 

@@ -81,8 +81,16 @@ run(const char *path, const char *from, const char *to)
         ints.push_back(read_int(in));
     }
     bool writes = read_int(in) != 0;
+    if (std::strncmp(setting("PYFRAME_TEST_DEVICE"), "cuda", 4) == 0) {
+        for (auto &tensor : tensors) {
+            tensor = tensor.to(at::Device(setting("PYFRAME_TEST_DEVICE")));
+        }
+    }
     pyframe::Package package(path, {setting("PYFRAME_TEST_KEY"), setting("PYFRAME_TEST_DEVICE")});
     std::vector<at::Tensor> results = package(tensors, ints);
+    for (auto &result : results) {
+        result = result.cpu();
+    }
     if (!writes) {
         std::vector<std::vector<at::Tensor>> others(4);
         std::vector<std::thread> threads;
@@ -94,9 +102,10 @@ run(const char *path, const char *from, const char *to)
         }
         for (const auto &other : others) {
             for (size_t i = 0; i < results.size(); i++) {
-                if (results[i].nbytes() != other[i].nbytes()
+                at::Tensor again = other[i].cpu();
+                if (results[i].nbytes() != again.nbytes()
                     || (results[i].nbytes() > 0 && std::memcmp(results[i].contiguous().data_ptr(),
-                                                               other[i].contiguous().data_ptr(), results[i].nbytes()))) {
+                                                               again.contiguous().data_ptr(), results[i].nbytes()))) {
                     throw std::runtime_error("two calls differ");
                 }
             }
@@ -108,7 +117,7 @@ run(const char *path, const char *from, const char *to)
         write_tensor(out, x);
     }
     for (const at::Tensor &x : tensors) { /* they may have been written */
-        write_tensor(out, x);
+        write_tensor(out, x.cpu());
     }
     std::cout << package.target() << "\n";
 }
