@@ -14,14 +14,20 @@ if not torch.cuda.is_available():
     pytest.skip("no GPU", allow_module_level=True)
 pytest.importorskip("triton")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "package"))
-from conftest import programs  # noqa: E402, F401  a fixture
 from package_programs import PROGRAMS  # noqa: E402
-from package_util import run_cpp  # noqa: E402
+from package_util import build, run_cpp  # noqa: E402
 from test_package_programs import tensors  # noqa: E402
 
 MAJOR, MINOR = torch.cuda.get_device_capability()
 TARGET = f"sm_{MAJOR}{MINOR}"
 MADE_THERE = ("conv", "nested", "views", "operators", "attention", "half", "ints")
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory):
+    """The programs in C++ that run packages."""
+    root = tmp_path_factory.getbasetemp()
+    return build((root.parent if root.name.startswith("popen-") else root) / "serve_cpp")
 
 
 def on_gpu(value):
@@ -31,7 +37,7 @@ def on_gpu(value):
 @pytest.mark.parametrize(
     ("name", "made_on"), [*((name, "cpu") for name in PROGRAMS), *((name, "cuda") for name in MADE_THERE)]
 )
-def test_equals_eager_and_cpp(name, made_on, tmp_path, programs):  # noqa: F811
+def test_equals_eager_and_cpp(name, made_on, tmp_path, programs):
     make, arguments = PROGRAMS[name]
     torch.manual_seed(1)
     f = make()
@@ -54,7 +60,7 @@ def test_equals_eager_and_cpp(name, made_on, tmp_path, programs):  # noqa: F811
         torch.testing.assert_close(a, b.cpu(), equal_nan=True)
 
 
-def test_sizes_that_vary(tmp_path, programs):  # noqa: F811
+def test_sizes_that_vary(tmp_path, programs):
     model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.LayerNorm(64), torch.nn.Linear(64, 8))
     path = tmp_path / "model.pyframe"
     pyframe.package(model, (torch.randn(5, 32),), path, targets=[TARGET], dynamic={0: 0})
