@@ -29,7 +29,8 @@ LAYERS: dict[str, list[str]] = {
         "numbers", "torch_objects", "higher_order", "stdlib", "wrap",
     ],
     "inductor": [
-        "_C", "extension", "errors", "budget", "log", "dtypes", "overlap", "torch_compat", "verify_policy", "transforms", "options",
+        "_C", "extension", "errors", "budget", "log", "dtypes", "overlap", "torch_compat", "verify_policy",
+        "transforms", "options",
         "torch_options", "compile_report", "ir", "autocast", "modes", "process", "cache", "fx_utils", "eager",
         "runtime", "cudagraphs", "fastest", "lower", "schedule", "codegen", "autotune", "aot", "passes", "fallback",
         "dynamic", "artifact", "build", "background", "generate", "graph_split", "package", "subclasses", "verify",
