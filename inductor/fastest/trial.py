@@ -92,7 +92,9 @@ class Contest:
         if spec.device.startswith("cuda:") and (not torch.cuda.is_initialized() or draws(spec)):
             return compiled
         trial = Trial(self, compiled, spec.device, sizes)
-        sampler = (PythonSampler if _C is None else _C.Sampler)(compiled, trial, SKIPPED + 1)
+        # a graph with gradients may be called within a checkpoint, which the trial must not miss
+        countdown = SKIPPED + 1 if self.attributes is None else 1
+        sampler = (PythonSampler if _C is None else _C.Sampler)(compiled, trial, countdown)
         trial.sampler = weakref.ref(sampler)
         return sampler
 
@@ -121,6 +123,7 @@ class Trial:
         self.device = device_of(device)
         self.pairs: list[list[Sample]] = []  # each ATen's and the compiled graph's sample
         self.watched: list[Backward] = []
+        self.calls = 0 if contest.attributes is not None else SKIPPED  # that were not measured
         self.warm = False  # whether ATen has run once
         self.paused: bool | None = None if self.device is None else False  # on a GPU: until the plan may be recorded
         self.turn = threading.Lock()  # held during a call that is measured; others meanwhile are not measured
@@ -134,8 +137,11 @@ class Trial:
         try:
             if (choice := self._choice()) is not None:
                 return self._end(sampler, choice)(*args)
-            if _is_distributed():  # since this graph was compiled
+            if _is_distributed() or self._may_run_again():
                 return self._stop(sampler, self.compiled)(*args)
+            self.calls += 1
+            if self.calls <= SKIPPED:
+                return self.compiled(*args)
             if _observed(self.device) or self._recorded_first(sampler) or self._waits(sampler):
                 return self.compiled(*args)
             return self._measured(sampler, args)
@@ -183,6 +189,12 @@ class Trial:
             return False
         self.paused, sampler.countdown = True, RECORDED_BY
         return True
+
+    def _may_run_again(self) -> bool:
+        """Whether something packs what this call saves for its backward. It may be a checkpoint: it repeats the call
+        later, which must save the same tensors then."""
+        packs = torch._C._autograd._top_saved_tensors_default_hooks(False)  # type: ignore[attr-defined]
+        return self.contest.attributes is not None and packs is not None
 
     def _waits(self, sampler: Any) -> bool:
         """Whether this call is not measured because the GPU has not come to many that were."""

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import pyframe
 from inductor import compile as compiler
@@ -165,6 +166,19 @@ def test_gradients_that_are_accumulated_over_calls(runs: Runs) -> None:
         torch.stack([model(x).square().sum() for x in xs]).sum().backward()
         torch.testing.assert_close(got, model.weight.grad)
     assert runs.log[-1] == "a"
+
+
+@pytest.mark.parametrize("plain", [0, 1, SKIPPED, SKIPPED + 3])
+def test_a_checkpoint_repeats_the_same_run(runs: Runs, plain: int) -> None:
+    runs.delay["c"] = SLOW
+    model = nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 2))
+    fast = pyframe.compile(model, options=MEASURED)
+    for k in range(plain + CALLS):
+        x = torch.randn(5, 4, requires_grad=True)
+        y = fast(x) if k < plain else checkpoint(fast, x, use_reentrant=False)
+        (got,), (want,) = (torch.autograd.grad(out.square().sum(), x) for out in (y, model(x)))
+        torch.testing.assert_close(got, want)
+    assert runs.text[-2 * CALLS :] == "c" * (2 * CALLS) and pyframe.counters["graphs_measured"] == 0
 
 
 def test_random_numbers_and_writes_are_those_of_one_run() -> None:
