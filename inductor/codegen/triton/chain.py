@@ -28,12 +28,11 @@ _TYPES = {"f": "tl.float32", "i": "tl.int32", "d": "tl.float64", "l": "tl.int64"
 
 @dataclass(frozen=True)
 class Chain:
-    """The memory, `name`, for scans of `rows` rows in `chunks` chunks each, taken by `programs` programs."""
+    """The memory, `name`, for scans of `rows` rows in `chunks` chunks each, which have a program each."""
 
     name: str
     rows: int
     chunks: int
-    programs: int
     kinds: tuple[str, ...]  # the compute types of all values that are passed on for a chunk
 
     @property
@@ -65,7 +64,7 @@ class Chain:
         e.used.add("take_ticket")
         memory = e.pointer_to(self.name)
         e.lines += [
-            f"pid, turn = take_ticket({memory}, {self.programs})",
+            f"pid, turn = take_ticket({memory}, {self.rows * self.chunks})",
             f"here = {memory} + ({HEAD} + turn * {self._half})",
             f"there = {memory} + ({HEAD} + (1 - turn) * {self._half})",
         ]

@@ -118,9 +118,8 @@ class Work:
             return None
         config = heuristics.chaining(rows, length, self.gpu.multiprocessors)
         kinds = tuple([kind for scan in self.scans for kind in total_kinds(scan)])
-        programs = ceil_of(rows, config.block("x")) * config.split
         first = next(s.buf for s in self.values.stores)
-        chain = Chain(f"%{first}.totals", rows, config.split, programs, kinds)
+        chain = Chain(f"%{first}.totals", rows, config.split, kinds)
         if config.split == 1 or chain.words > MOST_KEPT:
             return None
         self.config = config
