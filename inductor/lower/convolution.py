@@ -68,14 +68,15 @@ def convolution_backward(
     used = [bool(want) and k in results for k, want in enumerate(wanted)]
     grad = grad.realize(graph)
     gradients: list[TensorValue | None] = [None, None, None]
-    if used[0]:
-        gradients[0] = _input_gradient(graph, grad, _by_tap(graph, weight), tuple(x.size), window)
+    filters = _by_tap(graph, weight) if used[0] else None
+    if filters is not None:
+        gradients[0] = _input_gradient(graph, grad, filters, tuple(x.size), window)
     if used[1]:
         x = x.realize(graph)
         layout = Layout.contiguous(graph.val[1].device, graph.val[1].dtype, tuple(weight.size))
         if can_go_down_rows(grad.layout, x.layout, layout, window.stride, window.dilation):
             rest = None, [1, 1], [*window.padding], [1, 1], False, [0, 0], groups, [False, True, False]
-            args = grad, x, weight.realize(graph), *rest
+            args = grad, x, filters or weight.realize(graph), *rest  # of the filters only the size matters
             gradients[1] = graph.add_call(torch.ops.aten.convolution_backward.default, args, 1, layout)
         else:
             gradients[1] = _weight_gradient(graph, grad, x, layout, window)

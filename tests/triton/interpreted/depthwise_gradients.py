@@ -88,6 +88,20 @@ def test_other_convolutions_are_loops(numbers):
     assert not any(isinstance(step, ExternKernel | DepthwiseGradient) for step in steps)
 
 
+def test_filters_are_not_stored_again():
+    """As those that autocast converts."""
+    grad, x, w = problem((2, 16, 9, 7), (3, 3), (1, 1))
+
+    def fn(grad, x, w):
+        rest = None, [1, 1], [1, 1], [1, 1], False, [0, 0], 16, [True, True, False]
+        return torch.ops.aten.convolution_backward(grad, x, w * 2, *rest)[:2]
+
+    runner = runner_of(fn, grad, x, w)
+    assert len(runner.steps) == 3  # the filters by tap, and the gradients of input and weight
+    for got, want in zip(runner.run(grad, x, w), fn(grad, x, w)):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
 def test_all_gradients():
     grad, x, w = problem((2, 16, 9, 7), (3, 3), (1, 1))
 
