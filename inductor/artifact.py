@@ -22,6 +22,7 @@ from .compile_report import CompileReport
 from .ir.size import Program
 from .log.stages import count, show
 from .process.compile_lock import without_lock
+from .runtime.fold import Fold
 from .runtime.plan import Form
 from .runtime.plan_spec import PlanSpec, print_plan
 from .runtime.related_results import Related
@@ -33,7 +34,7 @@ class Artifact:
 
     `sources`: C++ translation units; for a graph on a GPU Triton kernels, and then C++ for what runs on the CPU.
     `program`: for a graph with symbolic sizes, which sizes it is valid for. `related`: steps for `related_results`.
-    `not_fused`: as in GraphIR.
+    `not_fused`: as in GraphIR. `fold`: how the constants are computed that are the plan's last inputs.
     """
 
     spec: PlanSpec
@@ -43,6 +44,7 @@ class Artifact:
     program: Program | None = None
     related: tuple[Related, ...] = ()
     not_fused: tuple[str, ...] = ()
+    fold: Fold | None = None
 
 
 @dataclass(frozen=True)

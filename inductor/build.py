@@ -70,12 +70,12 @@ def _addresses(sources: Sequence[str], names: Sequence[str], processes: Processe
 
 def make_callable(
     gm: fx.GraphModule, artifact: Artifact, spec: PlanSpec, addresses: list[Any], report: CompileReport | None = None,
-    unasked: bool = False,
+    unasked: bool = False, constants: Sequence[torch.Tensor] = (),
 ) -> Callable[..., Any]:
     """The callable that takes the place of `gm`. `spec`: the artifact's plan, or the one for certain sizes. With a
     `report`, calls on a GPU are recorded as CUDA graphs, and the report says why if they are not. `unasked`: they are
-    recorded if the host slows them down."""
-    attributes = tuple(value for _, value in attributes_of(gm))
+    recorded if the host slows them down. `constants`: those of a frozen graph."""
+    attributes = (*(value for _, value in attributes_of(gm)), *constants)
     plan = make_plan(
         spec, addresses, attributes, artifact.form or "list", fallback=run_with_aten(gm), label=label_of(gm),
         places=places_in(gm),

@@ -43,6 +43,7 @@ from .dynamic.template import Template, training_spec_at
 from .errors import PASSED
 from .fallback import check_expected, fall_back
 from .fastest.trial import Contest, is_wanted
+from .frozen import described, folded_of, frozen_inputs, with_constants, without_freezing
 from .fx_utils.places import label_of, places_in, reason_of
 from .generate import generate, generate_half, generate_sizes, generate_training, trace_training
 from .graph_split import cut_after, cut_at_writes, needs_split, split_graph
@@ -200,8 +201,11 @@ def _loaded_or_made(key: str | None, report: CompileReport, make: Callable[[], A
     return artifact
 
 
-def _variant(key: str | None, options: CompileOptions) -> str | None:
-    """The key of a graph compiled with these options: kernels that were measured are those for one kind of GPU."""
+def _variant(key: str | None, options: CompileOptions, frozen: Sequence[int] = ()) -> str | None:
+    """The key of a graph compiled with these options: kernels that were measured are those for one kind of GPU.
+    `frozen`: the positions of inputs that are constants; their values are not part of what is kept."""
+    if key is not None and frozen:
+        key = content_key("frozen", key, repr(frozen))
     if key is not None and options.transforms:
         described, why = key_of(options.transforms)
         if described is None:
@@ -273,16 +277,24 @@ def _compile_piece(
 def _compile(
     gm: fx.GraphModule, inputs: Sequence[Any], options: CompileOptions, report: CompileReport
 ) -> Callable[..., Any]:
+    frozen = frozen_inputs(gm, inputs, options)
     with report.phase("cache"):
-        key = _variant(graph_key(gm, inputs, attributes_of(gm)), options) if options.cache else None
+        key = _variant(graph_key(gm, inputs, attributes_of(gm)), options, frozen) if options.cache else None
         contest = _contest(gm, key, options, report)
         if contest is not None and (aten := contest.kept_aten({})) is not None:
             return aten
-    artifact = _loaded_or_made(key, report, lambda: generate(gm, inputs, report, options))
+    artifact = _loaded_or_made(key, report, lambda: generate(gm, inputs, report, options, frozen=frozen))
+    folded, examples = folded_of(gm, artifact), described(inputs) if artifact.fold is not None else ()
+
+    def unfrozen() -> Callable[..., Any]:
+        again = functools.partial(_compile, gm, examples, without_freezing(options), CompileReport())
+        with compile_lock, tracing(None):
+            return restored_on_error(again)
 
     def finish(kernels: Sequence[list[Any]]) -> Callable[..., Any]:
         unasked = options.cudagraphs is None
-        call = make_callable(gm, artifact, artifact.spec, kernels[0], _recording(options, report), unasked)
+        given = gm, artifact, artifact.spec, kernels[0], _recording(options, report), unasked
+        call = with_constants(folded, functools.partial(make_callable, *given), unfrozen)
         return call if contest is None else contest.between(call, artifact.spec, {})
 
     return _build([artifact], options, report).use(gm, finish, options.strict)
@@ -341,15 +353,25 @@ def _compile_sizes(
     sized = Sized(symbols, fake_inputs(symbols, given, examples, inputs), hints)
     if training:
         return _train_sizes(gm, inputs, sized, options, report, compile_piece)
+    frozen = frozen_inputs(gm, inputs, options)
     with report.phase("cache"):
-        key = _variant(graph_key(gm, sized.known, attributes_of(gm), hints), options) if options.cache else None
+        key = graph_key(gm, sized.known, attributes_of(gm), hints) if options.cache else None
+        key = _variant(key, options, frozen)
     contest = _contest(gm, key, options, report)
-    artifact = _loaded_or_made(key, report, lambda: generate_sizes(gm, sized, report, options))
-    built, recording = _build([artifact], options, report), _recording(options, report)
+    artifact = _loaded_or_made(key, report, lambda: generate_sizes(gm, sized, report, options, frozen=frozen))
+    built, recording, folded = _build([artifact], options, report), _recording(options, report), folded_of(gm, artifact)
+    described_inputs = described(inputs) if artifact.fold is not None else ()
+
+    @functools.cache
+    def unfrozen() -> Template:
+        given = gm, varying, hints, constants, examples, described_inputs, without_freezing(options), compile_piece
+        with compile_lock, tracing(None):
+            return restored_on_error(functools.partial(_compile_sizes, *given))
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
         def finish(kernels: Sequence[list[Any]]) -> Callable[..., Any]:
-            call = make_callable(gm, artifact, spec_at(artifact.spec, values), kernels[0], recording)
+            given = gm, artifact, spec_at(artifact.spec, values), kernels[0], recording
+            call = with_constants(folded, functools.partial(make_callable, *given), lambda: unfrozen().make(values))
             return call if contest is None else contest.between(call, artifact.spec, values)
 
         return built.use(gm, finish, options.strict)

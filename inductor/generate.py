@@ -35,6 +35,7 @@ from .options import DEFAULT, CompileOptions
 from .passes import run_half_passes, run_joint_passes, run_passes
 from .process.compile_lock import without_lock
 from .process.import_stubs import stub_torch_compiler
+from .runtime.fold import Fold
 from .runtime.plan import Form
 from .runtime.plan_spec import OutputRef
 from .runtime.processes import Processes
@@ -53,20 +54,40 @@ BUILDERS = 8  # forward and stages of a backward whose kernels are built at the 
 def generate(
     gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, options: CompileOptions = DEFAULT,
     prepare: Callable[[fx.GraphModule], Any] = lambda aten: None,
+    frozen: Sequence[int] = (),
 ) -> Artifact:
     """The artifact of a graph without gradients, for the sizes of `inputs`. `prepare` may change the ATen graph before
-    anything is done with it."""
+    anything is done with it. `frozen`: the positions of the inputs, attributes included, that are constants."""
     with report.phase("aot"):
         aten = to_aten(gm, inputs, decompositions())
         prepare(aten.graph)
         aten = _transformed(aten, options)
     with report.phase("passes"):
         seeded(aten.graph)
-        graph = run_passes(aten.graph, aten.shared, buckets=options.bucket_collectives)
+        graph, fold = _rewritten(aten, frozen, options)
     artifact = generate_aten(
         graph, aten.shared, aten.structure, report, options, aten.views, aten.uncounted, captured=gm.graph
     )
-    return replace(artifact, related=aten.related)
+    return replace(artifact, related=aten.related, fold=fold)
+
+
+def _rewritten(
+    aten: AtenGraph, frozen: Sequence[int], options: CompileOptions
+) -> tuple[fx.GraphModule, Fold | None]:
+    """The graph after all passes, and how its constants are computed. `frozen`: positions of the inputs that are
+    constants."""
+    if not frozen:
+        return run_passes(aten.graph, aten.shared, buckets=options.bucket_collectives), None
+    from .passes import freezing  # imported only if it is used
+    from .passes.onednn import products_of_onednn
+
+    inputs = list(aten.graph.graph.find_nodes(op="placeholder"))
+    constant = [inputs[i] for i in frozen]
+    freezing.fold_batch_norms(aten.graph, constant)
+    products_of_onednn(aten.graph, freezing.constants_of(aten.graph.graph, constant))
+    graph = run_passes(aten.graph, aten.shared, buckets=options.bucket_collectives)
+    freezing.pack_weights(graph, constant)
+    return graph, freezing.split_constants(graph, constant)
 
 
 def _transformed(aten: AtenGraph, options: CompileOptions) -> AtenGraph:
@@ -78,6 +99,7 @@ def _transformed(aten: AtenGraph, options: CompileOptions) -> AtenGraph:
 def generate_sizes(
     gm: fx.GraphModule, sized: Sized, report: CompileReport, options: CompileOptions = DEFAULT,
     prepare: Callable[[fx.GraphModule], Any] = lambda aten: None,
+    frozen: Sequence[int] = (),
 ) -> Artifact:
     """Like `generate`, for all sizes that satisfy the assumptions made while compiling."""
     with stub_torch_compiler:
@@ -87,12 +109,12 @@ def generate_sizes(
             aten = _transformed(aten, options)
         with report.phase("passes"):
             seeded(aten.graph)
-            graph = run_passes(aten.graph, aten.shared, buckets=options.bucket_collectives)
+            graph, fold = _rewritten(aten, frozen, options)
             sized.substitute(graph)
     artifact = generate_aten(
         graph, aten.shared, aten.structure, report, options, aten.views, aten.uncounted, captured=gm.graph
     )
-    return replace(artifact, program=sized.symbols.program(), related=aten.related)
+    return replace(artifact, program=sized.symbols.program(), related=aten.related, fold=fold)
 
 
 def generate_training(

@@ -13,7 +13,8 @@ from .verify_policy import Policy
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Options of `compile_fx`; `max_autotune` and `bucket_collectives` change the generated code.
+    """Options of `compile_fx`; `max_autotune`, `bucket_collectives` and `freezing` change the generated
+    code.
 
     strict: raise an error if a graph cannot be compiled, instead of one warning and ATen operators.
     cache: keep compiled graphs on disk.
@@ -28,6 +29,8 @@ class CompileOptions:
     budget_s: seconds that compilation may take, or a Budget that several graphs share; the rest then runs with ATen.
     bucket_collectives: join collectives of a graph that follow one another; all ranks must run the same program.
     transforms: functions of graphs, applied in this order, each between the stages that it names.
+    freezing: where no gradients are recorded on the CPU, parameters and buffers are constants: what depends on them
+    alone is computed once, and again after they have changed.
     """
 
     strict: bool = False
@@ -40,6 +43,7 @@ class CompileOptions:
     measure: bool | None = None
     budget_s: Budget | None = None
     transforms: tuple[Transform, ...] = ()
+    freezing: bool = False
 
     @staticmethod
     def of(given: Mapping[str, Any] | None) -> CompileOptions:

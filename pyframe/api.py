@@ -151,7 +151,8 @@ def _checked(
     other: dict[str, Any] = {
         name: getattr(checked, name)
         for name in (
-            "cudagraphs", "max_autotune", "bucket_collectives", "background", "cache", "measure", "transforms"
+            "cudagraphs", "max_autotune", "bucket_collectives", "background", "cache", "measure", "transforms",
+            "freezing",
         )
         if getattr(checked, name) != getattr(defaults, name)
     }  # fmt: skip

@@ -58,8 +58,8 @@ def find_backend(
 ) -> Backend:
     """The callable registered under a name, or the given callable itself. `strict` and `verify` are valid for
     "inductor" only, and so is the option `transforms`; of the `other` options (`cudagraphs`, `max_autotune`,
-    `bucket_collectives`, `background`, `cache`, `measure`, `budget_s`) every backend of pyframe's own takes what
-    concerns it. Names that are not registered here are looked up in torch's registry."""
+    `bucket_collectives`, `background`, `cache`, `measure`, `budget_s`, `freezing`) every backend of pyframe's own takes
+    what concerns it. Names that are not registered here are looked up in torch's registry."""
     for name, given in (("strict", strict), ("verify", verify), ("transforms", other.get("transforms"))):
         if given and backend != "inductor":
             raise UserError(f"the option {name!r} is of the backend 'inductor', not of {backend!r}")

@@ -36,6 +36,9 @@ class Options:
         one. None: if the environment variable PYFRAME_MEASURE is not 0.
     budget_s: seconds that captures and compilation may take; frames and graphs that are left then run uncompiled.
     bucket_collectives: with backend "inductor": join collectives of a graph that follow one another.
+    freezing: with backend "inductor": in graphs on the CPU that record no gradients, parameters and buffers are
+        constants: what depends on them alone is computed once, and again after they have changed. Writes through
+        `x.data`, NumPy or another process are not noticed.
     cache: with backend "inductor": keep compiled graphs on disk.
     whole_program: the graph is the result, run operator by operator: it may call operators that cannot be compiled.
     transforms: with backend "inductor": functions of graphs that `transform` returned, applied in this order.
@@ -56,6 +59,7 @@ class Options:
     measure: bool | None = None
     budget_s: float | None = None
     bucket_collectives: bool = False
+    freezing: bool = False
     cache: bool = True
     compiled_autograd: bool = False
     whole_program: bool = False
@@ -88,6 +92,7 @@ _USER_OPTIONS: dict[str, tuple[tuple[type, ...], str]] = {
     "bucket_collectives": ((bool,), "bucket_collectives"), "background": ((bool,), "background"),
     "compiled_autograd": ((bool,), "compiled_autograd"), "measure": ((bool,), "measure"),
     "budget_s": ((int, float), "budget_s"), "transforms": ((list, tuple), "transforms"),
+    "freezing": ((bool,), "freezing"),
 }  # fmt: skip
 
 

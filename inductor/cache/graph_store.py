@@ -59,6 +59,8 @@ class _Pickler(pickle.Pickler):
             return pytree.tree_structure, (0,)
         if type(value) is torch.Tensor:
             return tensor_of, _parts(value)
+        if isinstance(value, torch.memory_format | torch.layout):  # pickle would look for them in every module
+            return torch_value, (str(value).removeprefix("torch."),)
         return NotImplemented
 
 
@@ -70,6 +72,14 @@ def _parts(tensor: torch.Tensor) -> tuple[Any, ...]:
     flat = tensor.detach().as_strided((length,), (1,)).cpu()
     data = flat.contiguous().view(torch.uint8).numpy().tobytes() if length else b""
     return data, tensor.dtype, tuple(tensor.shape), tensor.stride(), str(tensor.device)
+
+
+def torch_value(name: str) -> Any:
+    """The memory format or layout of this name in torch."""
+    value = getattr(torch, name)
+    if not isinstance(value, torch.memory_format | torch.layout):
+        raise pickle.UnpicklingError(f"torch.{name} is not part of a compiled graph")
+    return value
 
 
 def tensor_of(
@@ -85,8 +95,8 @@ class _Unpickler(pickle.Unpickler):
         """The class or function that the bytes name. UnpicklingError for one that compiled graphs do not contain."""
         if module == "builtins" and name in _BUILTINS:
             return getattr(builtins, name)
-        if module == __name__ and name == tensor_of.__name__:
-            return tensor_of
+        if module == __name__ and name in (tensor_of.__name__, torch_value.__name__):
+            return globals()[name]
         if module == pytree.__name__ and name in ("TreeSpec", "tree_structure"):
             return getattr(pytree, name)
         loaded: Any = super().find_class(module, name) if module.startswith(_PACKAGE) else sys.modules.get(module)

@@ -411,6 +411,8 @@ class _Planner:
     def _input(self, buffer: Any) -> InputSpec:
         if not isinstance(buffer, Buffer):
             return InputSpec("int")
+        if isinstance(buffer, InputBuffer) and buffer.opaque:
+            return InputSpec("opaque")
         # Seeds that attention saves for its backward are on the CPU, although their fake tensors are not.
         passed = buffer.layout.size == () and buffer.layout.dtype == torch.int64 and buffer.name not in self.in_kernels
         elsewhere = "" if buffer.layout.device == self.device else str(buffer.layout.device)

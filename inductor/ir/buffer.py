@@ -113,9 +113,10 @@ class Buffer:
 
 @dataclass(eq=False)
 class InputBuffer(Buffer):
-    """Graph input number `position`."""
+    """Graph input number `position`. `opaque`: a tensor in a layout of oneDNN's own, which only ATen reads."""
 
     position: int = 0
+    opaque: bool = False
 
 
 @dataclass(eq=False)

@@ -50,6 +50,7 @@ MANY_READS, MUCH_WORK = 4, 10
 MAX_READS, MAX_WORK = 16, 64
 # So is one of at least this cost that is used many times and by results of many times its size.
 DEAR, MANY_USES, EXPANDED = 6, 4, 4
+OPAQUE = "opaque"  # in the metadata of a placeholder: as in InputBuffer
 MAX_DEPTH = 60  # the longest chain of unrealized Pointwise values
 
 
@@ -125,7 +126,8 @@ class GraphLowering:
         """The value of a placeholder: the next graph input."""
         position = len(self.inputs)
         if is_tensor(self.val):
-            buffer = InputBuffer(f"in{position}", static_layout(self.val), position)
+            opaque = self.node.meta.get(OPAQUE, False)
+            buffer = InputBuffer(f"in{position}", static_layout(self.val), position, opaque)
             self.inputs.append(buffer)
             return BufferView(buffer, buffer.layout)
         if self.val is not None and type(self.val) not in (int, float, bool, Size):

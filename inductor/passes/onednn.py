@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import torch
@@ -25,23 +26,22 @@ class Activation(NamedTuple):
     algorithm: str = ""
 
 
-def products_of_onednn(gm: fx.GraphModule) -> None:
-    """Rewrites `mm` and `addmm` in float32 as calls of oneDNN on processors where that is faster than MKL, and fuses
-    activations into them."""
+def products_of_onednn(gm: fx.GraphModule, constant: Collection[fx.Node] = ()) -> None:
+    """Rewrites `mm` and `addmm` as calls of oneDNN, and fuses activations into them: in float32 on processors where that
+    is faster than MKL, in bfloat16 if the right matrix is `constant`, and thus will be laid out for oneDNN."""
     found = False
-    if mkl_lacks_avx512():
-        for target in (aten.mm.default, aten.addmm.default):
-            for node in gm.graph.find_nodes(op="call_function", target=target):
-                found |= _as_linear(gm.graph, node)
+    for target in (aten.mm.default, aten.addmm.default):
+        for node in gm.graph.find_nodes(op="call_function", target=target):
+            found |= _as_linear(gm.graph, node, constant)
     if found:
         fuse_activations(gm.graph, torch.ops.mkldnn._linear_pointwise.default)
 
 
-def _as_linear(graph: fx.Graph, node: fx.Node) -> bool:
+def _as_linear(graph: fx.Graph, node: fx.Node, constant: Collection[fx.Node]) -> bool:
     """Rewrites a product, if it is large enough. Returns whether it did."""
     bias = node_at(node) if node.target is aten.addmm.default else None
     left, right = (node_at(node, k) for k in ((1, 2) if bias is not None else (0, 1)))
-    if node.kwargs or not _pays(left.meta["val"], right.meta["val"]):
+    if node.kwargs or not _pays(left.meta["val"], right.meta["val"], right in constant):
         return False
     with graph.inserting_before(node):
         weight = call(graph, aten.permute.default, right, [1, 0], like=node)
@@ -54,21 +54,24 @@ def _as_linear(graph: fx.Graph, node: fx.Node) -> bool:
     return True
 
 
-def _pays(left: torch.Tensor, right: torch.Tensor) -> bool:
-    if left.dtype != torch.float32 or not in_onednn(left):
+def _pays(left: torch.Tensor, right: torch.Tensor, constant: bool) -> bool:
+    if not in_onednn(left) or left.dtype != right.dtype:
         return False
-    (rows, terms), columns = map(_hint, left.shape), _hint(right.shape[1])
-    return rows >= LEAST_ROWS and rows * terms * columns >= LEAST_WORK
+    if not mkl_lacks_avx512() if left.dtype == torch.float32 else not constant:
+        return False
+    (rows, terms), columns = map(hint, left.shape), hint(right.shape[1])
+    least = LEAST_ROWS if not constant else 2 if left.dtype == torch.float32 else 1
+    return rows >= least and rows * terms * columns >= (LEAST_WORK if rows > 1 else LEAST_WORK >> 1)
 
 
-def _hint(size: Any) -> int:
+def hint(size: Any) -> int:
     """The size, or the one that a symbol stands for in this compilation; asking for it assumes nothing."""
     return int(size.node.hint) if isinstance(size, torch.SymInt) else size
 
 
 def _is_row(bias: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether a bias has one number for each column, and not one for all."""
-    return bias.dim() == 1 and _hint(bias.shape[0]) == _hint(right.shape[1])
+    return bias.dim() == 1 and hint(bias.shape[0]) == hint(right.shape[1])
 
 
 # ---- activations

@@ -182,7 +182,7 @@ def _shape(dtype: str, size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[
 
 
 def _encode_input(spec: InputSpec, device: tuple[int, int]) -> tuple[Any, ...]:
-    if spec.kind == "int":
+    if spec.kind != "tensor":
         return (-1, 0, (), (), *_CPU)
     if spec.device:
         device = _ANY if spec.device == ANY_DEVICE else parse_device(spec.device)

@@ -26,12 +26,13 @@ ANY_DEVICE = "any"
 
 @dataclass(frozen=True)
 class InputSpec:
-    """A flat graph input: a tensor with this dtype, size and strides, or a Python int.
+    """A flat graph input: a tensor with this dtype, size and strides, a Python int, or an "opaque" tensor in a layout of
+    oneDNN's own, which only ATen reads.
 
     `device`: "cpu" or "cuda:N" if it differs from the plan's device; ANY_DEVICE if only ATen operators use the tensor.
     """
 
-    kind: Literal["tensor", "int"]
+    kind: Literal["tensor", "int", "opaque"]
     dtype: str = "int64"
     size: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()

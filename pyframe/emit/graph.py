@@ -26,7 +26,7 @@ from inductor.aot.in_place import check_out, run_in_place
 from inductor.overlap import memory_of
 
 from ..core import symbolic
-from ..core.source import Source
+from ..core.source import ModuleAttrSource, Source
 from ..errors import SkipFrame
 from ..vars.numbers.dynamic import CaptureHistory, fake_of
 from ..vars.numbers.unbacked import checked
@@ -132,6 +132,7 @@ class GraphBuilder:
             fake = self.fake_of_input(tensor, layout)
         self.inputs.originals[source] = tensor
         node = self.inputs.add(source, fake)
+        node.meta["parameter"] = isinstance(source, ModuleAttrSource) or isinstance(tensor, torch.nn.Parameter)
         self.known.add_input(node, source, tensor)
         return TensorVar(node, fake, source, type(tensor))
 

@@ -53,8 +53,9 @@ def test_the_backend_gets_what_the_user_chose(monkeypatch):
     monkeypatch.setattr(inductor, "compile_fx", compile_fx, raising=False)
     for given in ({"mode": "reduce-overhead"}, {"options": {"triton.cudagraphs": True}}, {}, {"mode": "default"}):
         pyframe.compile(program, **given)(X)
+    pyframe.compile(program, options={"freezing": True})(X)
     plain = {"strict": False, "verify": None}
-    assert seen == [{**plain, "cudagraphs": True}] * 2 + [plain] * 2
+    assert seen == [{**plain, "cudagraphs": True}] * 2 + [plain] * 2 + [{**plain, "freezing": True}]
 
 
 def test_options_that_always_hold_are_silent():
