@@ -150,9 +150,8 @@ def _may_fold(node: fx.Node) -> bool:
         return False
     val = node.meta.get("val")
     known = isinstance(val, torch.Tensor) and val.device.type == "cpu" and _is_static(val)
-    return known and not any(
-        isinstance(x, torch.SymInt | torch.SymFloat) for x in tree_leaves((node.args, node.kwargs))
-    )
+    symbols = (x for x in tree_leaves((node.args, node.kwargs)) if isinstance(x, torch.SymInt | torch.SymFloat))
+    return known and next(symbols, None) is None
 
 
 def _is_static(val: torch.Tensor) -> bool:

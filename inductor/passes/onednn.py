@@ -27,8 +27,8 @@ class Activation(NamedTuple):
 
 
 def products_of_onednn(gm: fx.GraphModule, constant: Collection[fx.Node] = ()) -> None:
-    """Rewrites `mm` and `addmm` as calls of oneDNN, and fuses activations into them: in float32 on processors where that
-    is faster than MKL, in bfloat16 if the right matrix is `constant`, and thus will be laid out for oneDNN."""
+    """Rewrites `mm` and `addmm` as calls of oneDNN, and fuses activations into them: in float32 on processors where
+    that is faster than MKL, in bfloat16 if the right matrix is `constant`, and thus will be laid out for oneDNN."""
     found = False
     for target in (aten.mm.default, aten.addmm.default):
         for node in gm.graph.find_nodes(op="call_function", target=target):

@@ -23,8 +23,8 @@ class Fold:
     """How the constants of a graph are computed from some of its arguments.
 
     `inputs`: positions of these parameters and buffers among the arguments, followed by the graph's own attributes.
-    They are the buffers 0, 1 ... of `steps`, which call ATen. `results`: the buffers that are the constants. It holds no
-    values, so that it may be kept on disk.
+    They are the buffers 0, 1 ... of `steps`, which call ATen. `results`: the buffers that are the constants. It holds
+    no values, so that it may be kept on disk.
     """
 
     inputs: tuple[int, ...]

@@ -26,8 +26,8 @@ ANY_DEVICE = "any"
 
 @dataclass(frozen=True)
 class InputSpec:
-    """A flat graph input: a tensor with this dtype, size and strides, a Python int, or an "opaque" tensor in a layout of
-    oneDNN's own, which only ATen reads.
+    """A flat graph input: a tensor with this dtype, size and strides, a Python int, or an "opaque" tensor in a layout
+    of oneDNN's own, which only ATen reads.
 
     `device`: "cpu" or "cuda:N" if it differs from the plan's device; ANY_DEVICE if only ATen operators use the tensor.
     """
