@@ -193,7 +193,7 @@ class Trial:
     def _may_run_again(self) -> bool:
         """Whether something packs what this call saves for its backward. It may be a checkpoint: it repeats the call
         later, which must save the same tensors then."""
-        packs = torch._C._autograd._top_saved_tensors_default_hooks(False)  # type: ignore[attr-defined]
+        packs = torch._C._autograd._top_saved_tensors_default_hooks(False)
         return self.contest.attributes is not None and packs is not None
 
     def _waits(self, sampler: Any) -> bool:
