@@ -2,9 +2,9 @@
 
     python -m benchmarks.package [--only NAME] [--threads 1]
 
-The same model is written by `pyframe.package` and by `torch._inductor.aoti_compile_and_package`. `package_cpp` calls both
-with the same input, in alternating rounds, as does this process, in which `pyframe.compile` runs the model as well. The
-columns are medians over the rounds; "load ms" is the time to load a file in Python.
+The same model is written by `pyframe.package` and by `torch._inductor.aoti_compile_and_package`. `package_cpp` calls
+both with the same input, in alternating rounds, as does this process, in which `pyframe.compile` runs the model as
+well. The columns are medians over the rounds; "load ms" is the time to load a file in Python.
 """
 
 from __future__ import annotations

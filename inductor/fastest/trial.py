@@ -125,7 +125,8 @@ class Trial:
         self.watched: list[Backward] = []
         self.calls = 0 if contest.attributes is not None else SKIPPED  # that were not measured
         self.warm = False  # whether ATen has run once
-        self.paused: bool | None = None if self.device is None else False  # on a GPU: until the plan may be recorded
+        # Until the plan may be recorded, which one with gradients never is; None: there is no such pause.
+        self.paused: bool | None = None if self.device is None or contest.attributes is not None else False
         self.turn = threading.Lock()  # held during a call that is measured; others meanwhile are not measured
 
     def __call__(self, *args: Any) -> Any:
@@ -201,7 +202,8 @@ class Trial:
         owed = sum(sample.seconds() is None for pair in self.pairs for sample in pair)
         if owed <= 2 * PENDING:
             return False
-        sampler.countdown = PAUSE
+        if self.contest.attributes is None:  # others may run within a checkpoint, which must not be missed
+            sampler.countdown = PAUSE
         return True
 
     def _choice(self) -> Choice | None:
