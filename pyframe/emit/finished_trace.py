@@ -75,5 +75,8 @@ class FinishedTrace(Protocol):
     def traced(self, value: Any, /) -> Var | None:
         """The Var of an object that existed before the frame, if the trace has one."""
 
+    def existing(self, var: Var, /) -> Any:
+        """The object of a Var that existed before the frame."""
+
     def compile_graph(self, gm: fx.GraphModule, /) -> Any:
         """A function that runs the finished graph and returns a tuple: what the backend compiled, in most cases."""

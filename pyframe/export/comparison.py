@@ -44,7 +44,8 @@ def compare(
     exported: Exported, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Comparison:
     """See `Exported.check`."""
-    tensors = [*exported.constants.values(), *State(function).tensors()]
+    held = (each for each in exported.constants.values() if isinstance(each, torch.Tensor))
+    tensors = [*held, *State(function).tensors()]
     owner = getattr(function, "__self__", function)
     modules = list(owner.modules()) if isinstance(owner, nn.Module) else []
     found = []
@@ -52,7 +53,7 @@ def compare(
         copied_args, copied_kwargs = _copied([list(args), dict(kwargs)])
         with _as_before(tensors, modules), torch.random.fork_rng():
             result = run(*copied_args, **copied_kwargs)
-            state = _state(function if run is function else exported, exported)
+            state = _state(run, exported, function)
             found.append(_copied({"result": result, "arguments": [copied_args, copied_kwargs], "state": state}))
     comparison = Comparison()
     for (path, expected), (_, actual) in zip(*map(_leaves, _same_structure(found, comparison)), strict=True):
@@ -60,10 +61,12 @@ def compare(
     return comparison
 
 
-def _state(owner: Any, exported: Exported) -> dict[str, torch.Tensor]:
+def _state(owner: Any, exported: Exported, function: Any) -> dict[str, torch.Tensor]:
     """What a run may have written besides its arguments."""
-    named = exported.constants if owner is exported else State(owner).named
-    return {name: named[name] for name in exported.mutated if name in named}
+    of_function = State(function).named
+    shared = exported.constants if exported.shares_state else {}  # of a function: those of modules that it reads
+    named = exported.constants if owner is exported else {**shared, **of_function}
+    return {name: named[name] for name in exported.mutated if name in of_function or name in shared}
 
 
 @contextlib.contextmanager

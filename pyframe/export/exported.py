@@ -18,6 +18,7 @@ from .conditions import Condition, InputSpec, input_specs
 from .parameters import Parameters
 from .printing import program_text
 from .structure import Structure, unflatten
+from .targets import short_name, unnamed
 from .whole_graph import WholeGraph, whole_graph
 
 
@@ -31,8 +32,8 @@ class Exported:
     parameters: how the arguments of a call become flat inputs. result: the structure of the result, whose leaves are
         the graph's outputs.
     mutated: the names of the inputs and buffers that a call writes in place.
-    constants: parameters, buffers and other tensors by name, shared with the module that was exported. kinds: for each
-        name "parameter", "buffer" or "constant".
+    constants: parameters, buffers and other tensors by name, shared with the module that was exported, and functions
+        that only this process has. kinds: for each name "parameter", "buffer", "constant" or "function".
     function: what `check` compares with; None for a program that was loaded, until it is set.
     dropped: calls for their effect only, such as warnings, that the program does not make.
 
@@ -41,13 +42,17 @@ class Exported:
 
     def __init__(
         self, *, name: str, graph_module: fx.GraphModule, inputs: list[InputSpec], conditions: list[Condition],
-        parameters: Parameters, result: Structure, mutated: list[str], constants: dict[str, torch.Tensor],
+        parameters: Parameters, result: Structure, mutated: list[str], constants: dict[str, Any],
         kinds: dict[str, str], function: Callable[..., Any] | None = None, dropped: Sequence[str] = (),
     ) -> None:
         self.name, self.graph_module, self.inputs, self.conditions = name, graph_module, inputs, conditions
         self.parameters, self.result, self.mutated = parameters, result, mutated
         self.constants, self.kinds = constants, kinds
         self.function, self.dropped = function, list(dropped)
+        self.shares_state = function is not None
+        for target in unnamed(graph_module):
+            self.constants[f"function {short_name(target)}"] = target
+            self.kinds[f"function {short_name(target)}"] = "function"
         self._passed = [index for index, spec in enumerate(inputs) if spec.kind != "constant"]
 
     @staticmethod
@@ -167,8 +172,10 @@ def _read(graph: fx.Graph, name: str, placeholder: fx.Node) -> fx.Node:
 
 def attach(root: nn.Module, tensors: Mapping[str, torch.Tensor], kinds: Mapping[str, str]) -> None:
     """Make tensors attributes of a module and of modules within it: those of the kind "buffer" are in its state_dict,
-    and of the kind "constant" are not."""
+    and of the kind "constant" are not. Functions are left out."""
     for name, tensor in tensors.items():
+        if kinds[name] == "function":
+            continue
         *path, last = name.split(".")
         owner = root
         for part in path:

@@ -41,10 +41,11 @@ FORMAT, VERSION = "pyframe.export", 1
 
 def save(exported: Exported, path: str | os.PathLike[str]) -> None:
     """See `Exported.save`. The file is complete or not there: it is written beside its place and renamed."""
+    graph = encode_graph(exported.graph_module)
     tensors, members = _encode_tensors(exported.constants)
     program = {
         "name": exported.name,
-        "graph": encode_graph(exported.graph_module),
+        "graph": graph,
         "inputs": [encode_spec(each) for each in exported.inputs],
         "conditions": [encode_condition(each) for each in exported.conditions],
         "parameters": _encode_parameters(exported.parameters),

@@ -189,6 +189,7 @@ def graph_text(module: fx.GraphModule, name: str) -> tuple[str, dict[str, Any]]:
     constants = {each: operator.attrgetter(each)(module) for each in reads}
     constants = {each: value for each, value in constants.items() if not isinstance(value, fx.GraphModule)}
     printer = FunctionPrinter(module, namer, {each: f"constants[{each!r}]" for each in constants})
+    constants |= {f"function {targets.short_name(each)}": each for each in targets.unnamed(module)}
     inputs = [printer.name(node) for node in module.graph.find_nodes(op="placeholder")]
     lines = printer.lines()
     (output,) = module.graph.find_nodes(op="output")
@@ -234,7 +235,8 @@ def _printed(name: str) -> str:
 
 
 def _head(exported: Exported) -> list[str]:
-    named = [(name, exported.kinds[name], tensor) for name, tensor in exported.constants.items()]
+    tensors = {name: each for name, each in exported.constants.items() if isinstance(each, torch.Tensor)}
+    named = [(name, exported.kinds[name], tensor) for name, tensor in tensors.items()]
     lines = [f"# {exported.name}, exported by pyframe. `constants` of `program` are:"]
     lines += [f"#   {name}: {kind}, {tensor.dtype}, {tuple(tensor.shape)}" for name, kind, tensor in named]
     return lines if named else [f"# {exported.name}, exported by pyframe. It has no constants."]

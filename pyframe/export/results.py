@@ -170,8 +170,15 @@ class ProgramOutput(OutputBuilder):
         raise Unsupported(_refusal(effect))
 
     def is_undone(self, effect: Effect) -> bool:
-        """Whether an attribute or global variable has in the end the value that it had before the frame."""
+        """Whether an attribute, a global variable or a container is in the end as it was before the frame."""
         target = effect.target
+        if effect.kind in ("LIST", "DICT"):
+            before, items = self.tx.existing(target), target.items
+            if len(before) != len(items):
+                return False
+            if effect.kind == "LIST":
+                return all(self.is_same(var, each) for var, each in zip(items, before, strict=True))
+            return list(before) == list(items) and all(self.is_same(items[key], each) for key, each in before.items())
         if effect.kind == "GLOBAL":
             value, held = target.written[effect.detail], target.value
         elif effect.kind == "ATTR":
@@ -180,11 +187,14 @@ class ProgramOutput(OutputBuilder):
             return False
         if not isinstance(held, dict) or effect.detail not in held or value is None:
             return False
-        before = held[effect.detail]
-        if value.is_constant():
-            after = value.constant()
+        return self.is_same(value, held[effect.detail])
+
+    def is_same(self, var: Var, before: Any) -> bool:
+        """Whether a Var represents an object that existed before the frame, or an equal constant."""
+        if var.is_constant():
+            after = var.constant()
             return after is before or type(after) is type(before) and type(after) in PLAIN_TYPES and after == before
-        return value is self.tx.traced(before)
+        return var is self.tx.traced(before)
 
     def example_of(self, tensor: torch.Tensor) -> Any:
         """The fake tensor of an input of the graph; None if the tensor is no input."""

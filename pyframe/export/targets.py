@@ -14,6 +14,7 @@ import types
 from typing import Any
 
 import torch
+from torch import fx
 from torch.overrides import get_overridable_functions
 
 from ..errors import UserError
@@ -125,12 +126,29 @@ def name_of(target: Any) -> str:
 
 
 def printed(target: Any) -> str:
-    """Like `name_of`, but for a function that a file cannot name its module and name."""
+    """Like `name_of`, but for a function without a name the constant that a printed program takes for it."""
     try:
         return name_of(target)
     except UserError:
-        name = getattr(target, "__qualname__", type(target).__name__)
-        return f"{getattr(target, '__module__', None) or 'builtins'}.{name}".replace(".<locals>", "")
+        return f"constants['function {short_name(target)}']"
+
+
+def short_name(target: Any) -> str:
+    """What a function without a name is called among the constants of a program."""
+    name = getattr(target, "__qualname__", type(target).__name__)
+    return f"{name} {id(target):x}" if "<" in name else str(name)
+
+
+def unnamed(module: fx.GraphModule) -> list[Any]:
+    """The functions that a graph calls and that `name_of` does not know."""
+    found: dict[int, Any] = {}
+    for node in module.graph.nodes:
+        if node.op != "call_function" or isinstance(node.target, torch._ops.OperatorBase):
+            continue
+        known = _hashable(node.target) and (node.target in _names() or node.target in _ours())
+        if not known:
+            found[id(node.target)] = node.target
+    return list(found.values())
 
 
 def target_of(name: str) -> Any:
@@ -181,4 +199,4 @@ def import_of(name: str) -> str:
     top = name.partition(".")[0]
     if top in ("torch", "operator", "math"):
         return top
-    return "" if top == "builtins" else name.rpartition(".")[0]
+    return "" if top == "builtins" or name.startswith("constants[") else name.rpartition(".")[0]

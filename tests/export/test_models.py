@@ -14,6 +14,7 @@ NAMES = (
 
 @pytest.mark.parametrize("name", NAMES)
 def test_models(name, tmp_path):
+    pytest.importorskip("timm" if name.startswith("timm") else "transformers")
     model, inputs = CASES[name]()
     exported = check(model, path=tmp_path / "p", **inputs)
     assert set(model.state_dict()) <= set(exported.constants)
@@ -21,6 +22,7 @@ def test_models(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["hf/bert", "hf/llama"])
 def test_batch_and_length_vary(name):
+    pytest.importorskip("transformers")
     model, inputs = CASES[name]()
     ids = next(value for value in inputs.values() if isinstance(value, torch.Tensor))
     name = next(iter(inputs))
