@@ -3,11 +3,12 @@ example, and returns the finished trace as data."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import keyword
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +83,7 @@ def capture(
     _C.bind_torch()
     if (observer := observed()) is not None:
         raise Unsupported(f"export: {root.__name__} cannot be captured: {observer} has to see every operator")
-    with compile_lock:
+    with compile_lock, _convolutions_by_example():
         follow_resets()
         user_directives.follow_substitutes()
         try:
@@ -90,6 +91,35 @@ def capture(
         except SkipFrame as skip:
             raise Unsupported(f"export: {root.__name__} cannot be captured: {skip}") from skip
     return program
+
+
+@contextlib.contextmanager
+def _convolutions_by_example() -> Iterator[None]:
+    """Within the block, the layout of a fake convolution's result is that for the sizes of the example. torch chooses
+    the library that computes it by bounds on sizes (a batch of 16 or more), which would become conditions; a program's
+    convolutions choose again in each call."""
+    select = torch._C._select_conv_backend  # type: ignore[attr-defined, unused-ignore]  # not in all of torch's stubs
+
+    def select_for_example(input: torch.Tensor, weight: torch.Tensor, **settings: Any) -> Any:
+        return select(_at_example(input), _at_example(weight), **settings)
+
+    torch._C._select_conv_backend = select_for_example  # type: ignore[attr-defined, unused-ignore]
+    try:
+        yield
+    finally:
+        torch._C._select_conv_backend = select  # type: ignore[attr-defined, unused-ignore]
+
+
+def _at_example(tensor: torch.Tensor) -> torch.Tensor:
+    """A fake tensor with the sizes and strides of the example instead of symbols."""
+    layout = (*tensor.shape, *tensor.stride())
+    if not any(isinstance(number, torch.SymInt) for number in layout):
+        return tensor
+    numbers = [number.node.hint if isinstance(number, torch.SymInt) else number for number in layout]
+    sizes, strides = numbers[: tensor.dim()], numbers[tensor.dim() :]
+    return torch.empty_strided(
+        sizes, strides, dtype=tensor.dtype, device=tensor.device, requires_grad=tensor.requires_grad
+    )
 
 
 def _root(

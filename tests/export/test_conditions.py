@@ -84,6 +84,13 @@ def test_layouts_are_checked_only_if_the_program_reads_them(tmp_path):
         exported(torch.randn(3).requires_grad_())
 
 
+def test_a_batch_of_images_varies_without_bounds(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(inplace=True), torch.nn.Flatten())
+    exported = check(model, torch.randn(2, 3, 8, 8), dynamic=({0: True},), other=[(torch.randn(17, 3, 8, 8),)],
+                     path=tmp_path / "p")  # fmt: skip
+    assert conditions(exported) == ["input.size(0) >= 2"]
+
+
 def test_identity_is_checked_only_if_the_program_reads_it(tmp_path):
     x, y = torch.randn(3), torch.randn(3)
     exported = check(lambda a, b: a - b, x, x, other=[(x, y)], path=tmp_path / "p")
