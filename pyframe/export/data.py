@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import keyword
 import math
 import sys
 from collections.abc import Mapping
@@ -110,6 +111,16 @@ def _plain(kind: str, content: Any) -> Any:
 # ---- graphs
 
 
+def _check_names(op: str, target: Any, kwargs: Any) -> None:
+    """UserError for names that are not those of variables and attributes: torch.fx writes them into Python code."""
+    names = [*kwargs] if isinstance(kwargs, dict) else [None]
+    names += [target] if op == "placeholder" else str(target).split(".") if op == "get_attr" else []
+    for name in names:
+        valid = isinstance(name, str) and (name.isidentifier() or op == "get_attr" and name.isdigit())
+        if not valid or keyword.iskeyword(name):
+            raise UserError(f"the file is damaged: {name!r} is no name")
+
+
 def encode_graph(module: fx.GraphModule) -> dict[str, Any]:
     """A graph with the graphs that its operators take."""
     children = {name: child for name, child in module.named_children() if isinstance(child, fx.GraphModule)}
@@ -140,6 +151,7 @@ def decode_graph(data: Mapping[str, Any], root: torch.nn.Module) -> fx.GraphModu
     for each in data["nodes"]:
         op, args, kwargs = each["op"], decode(each["args"], nodes), decode(each.get("kwargs", {"dict": []}), nodes)
         target: Any = each["target"]
+        _check_names(op, target, kwargs)
         if op == "output":
             graph.output(*args)
             continue

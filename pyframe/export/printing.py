@@ -263,7 +263,8 @@ def _checks(exported: Exported) -> list[str]:
     found += [(text_of(each.term, [spec.name for spec in specs]), each.why) for each in exported.conditions]
     out = []
     for condition, why in found:
-        out += [f"if not ({condition}):" + (f"  # {why}" if why else ""), f"    raise ValueError({condition!r})"]
+        line = " ".join(why.splitlines())
+        out += [f"if not ({condition}):" + (f"  # {line}" if line else ""), f"    raise ValueError({condition!r})"]
     return out or ["pass"]
 
 

@@ -40,11 +40,22 @@ _OURS = (
     ("pyframe.vars.torch_objects.tensor_state", "set_data"), ("pyframe.vars.torch_objects.tensor_state", "parameter"),
 )  # fmt: skip
 _BUILTINS = (getattr, abs, min, max, round, int, float, bool, len, sum, divmod, slice, tuple, list)
-_NEVER = frozenset({"from_file"})  # reads or creates files
+_NEVER = frozenset({"from_file", "save"})  # read or create files
+_NO_NAMESPACES = frozenset({"prim"})  # operators of TorchScript that are none of tensors
+# Methods with such names that graphs call; others (`__getattribute__`, `__call__`) lead to any object.
+_SPECIAL_METHODS = frozenset(
+    f"__{prefix}{name}__"
+    for prefix in ("", "r", "i")
+    for name in (
+        "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift",
+        "eq", "ne", "lt", "le", "gt", "ge", "neg", "invert", "abs", "pos", "getitem", "setitem", "len", "bool", "int",
+        "float", "index", "contains", "div",
+    )
+)
 # Attributes of tensors that graphs read with getattr.
 _ATTRIBUTES = frozenset({
     "T", "H", "mT", "mH", "real", "imag", "data", "grad", "shape", "dtype", "device", "layout", "ndim", "nbytes",
-    "itemsize", "requires_grad", "is_leaf", "grad_fn", "is_sparse", "is_cuda", "is_cpu", "is_quantized",
+    "itemsize", "requires_grad", "is_leaf", "is_sparse", "is_cuda", "is_cpu", "is_quantized",
 })  # fmt: skip
 
 
@@ -166,7 +177,8 @@ def target_of(name: str) -> Any:
 
 def _operator(name: str) -> Any:
     parts = name.split(".")[2:]
-    if not 2 <= len(parts) <= 3 or parts[1] in _NEVER or any(each.startswith("__") for each in parts[:1]):
+    allowed = 2 <= len(parts) <= 3 and parts[1] not in _NEVER and parts[0] not in _NO_NAMESPACES
+    if not allowed or any(each.startswith("__") for each in parts):
         raise UserError(f"{name!r} is no operator that an exported program may call")
     if parts[0] == "higher_order":
         found = getattr(torch.ops.higher_order, parts[1], None)
@@ -182,7 +194,8 @@ def _operator(name: str) -> Any:
 
 def check_method(name: str) -> str:
     """The name of a method that a graph calls, which must be one of torch.Tensor's. UserError for others."""
-    if not callable(getattr(torch.Tensor, name, None)) or name in ("__reduce__", "__reduce_ex__", "__class__"):
+    known = isinstance(name, str) and name in dir(torch.Tensor) and callable(getattr(torch.Tensor, name))
+    if not known or name.startswith("_") and name not in _SPECIAL_METHODS:
         raise UserError(f"{name!r} is no method of tensors")
     return name
 

@@ -1,5 +1,6 @@
 """Files of exported programs: what is damaged, of another version, or names what it may not call."""
 
+import hashlib
 import json
 import zipfile
 
@@ -61,11 +62,36 @@ def test_a_changed_member_and_another_version(saved):
     "os.system", "builtins.eval", "builtins.exec", "builtins.__import__", "torch.load", "torch.hub.load",
     "torch.ops.load_library", "torch.ops.aten.from_file.default", "torch.from_file", "torch.utils.cpp_extension.load",
     "operator.methodcaller", "operator.attrgetter", "pyframe.api.compile", "torch.ops.__class__.mro", "torch.save",
-    "inductor.modes.threading",
+    "inductor.modes.threading", "torch.ops.aten.save", "torch.ops.prim.Print", "torch.ops.aten.__class__",
 ])  # fmt: skip
 def test_files_cannot_call_anything_else(name):
     with pytest.raises(pyframe.UserError):
         target_of(name)
+
+
+@pytest.mark.parametrize("change", [
+    {"op": "placeholder", "target": "x=print('called')"}, {"op": "get_attr", "target": "a\"); print('called'); (\""},
+    {"op": "call_method", "target": "__getattribute__"}, {"op": "call_method", "target": "__call__"},
+    {"op": "call_method", "target": "__subclasses__"}, {"op": "call_method", "target": "relu().add"},
+    {"op": "call_function", "target": "torch.relu", "kwargs": {"dict": [["a=print('called'), b", 1]]}},
+    {"op": "call_function", "target": "builtins.getattr", "args": {"tuple": [{"node": "input_1"}, "__class__"]}},
+    {"op": "call_module", "target": "0"},
+])  # fmt: skip
+def test_files_cannot_contain_code(saved, change, capsys):
+    def edit(members):
+        program = json.loads(members["program.json"])
+        place = 0 if change["op"] == "placeholder" else 1
+        node = {"name": "new", "args": {"tuple": []}, **change}
+        program["graph"]["nodes"].insert(place, node)
+        members["program.json"] = json.dumps(program).encode()
+        head = json.loads(members["format.json"])
+        head["sha256"]["program.json"] = hashlib.sha256(members["program.json"]).hexdigest()
+        members["format.json"] = json.dumps(head).encode()
+
+    rewritten(saved, edit)
+    with pytest.raises(pyframe.UserError):
+        pyframe.export.load(saved)
+    assert capsys.readouterr().out == ""
 
 
 def test_names_of_operators_are_found_again():
