@@ -27,12 +27,12 @@ from .torchvision_stub import stub_torchvision
 
 ROOT = Path(__file__).resolve().parent.parent
 TORCH = Path(torch.__file__).resolve().parent
-ROUNDS = 15
+ROUNDS = 41
 
 
 def tiny_mlp() -> tuple[nn.Module, torch.Tensor, int, int]:
     model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.LayerNorm(128), nn.Linear(128, 10), nn.Softmax(-1))
-    return model, torch.randn(4, 64), 0, 500
+    return model, torch.randn(4, 64), 0, 200
 
 
 class Bert(nn.Module):
@@ -49,14 +49,14 @@ class Bert(nn.Module):
 
 
 def bert() -> tuple[nn.Module, torch.Tensor, int, int]:
-    return Bert(), torch.randint(1000, (1, 32)), 1000, 30
+    return Bert(), torch.randint(1000, (1, 32)), 1000, 8
 
 
 def resnet() -> tuple[nn.Module, torch.Tensor, int, int]:
     stub_torchvision()
     import timm
 
-    return timm.create_model("resnet18"), torch.randn(1, 3, 224, 224), 0, 3
+    return timm.create_model("resnet18"), torch.randn(1, 3, 224, 224), 0, 1
 
 
 MODELS: dict[str, Callable[[], tuple[nn.Module, torch.Tensor, int, int]]] = {
