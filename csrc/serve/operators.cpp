@@ -181,7 +181,7 @@ Operator::converted(const Value &data, const c10::Argument &argument, const c10:
         arguments_.push_back({place, false, false, {buffer_of(data)}});
         return {};
     case c10::TypeKind::ListType:
-        return list_of(data, argument, *type.expectRef<c10::ListType>().getElementType(), place);
+        return list_of(data, argument, type.expectRef<c10::ListType>().getElementType(), place);
     case c10::TypeKind::NumberType:
         if (data.kind == Value::BOOL) {
             return data.boolean();
@@ -218,12 +218,12 @@ Operator::converted(const Value &data, const c10::Argument &argument, const c10:
 }
 
 c10::IValue
-Operator::list_of(const Value &data, const c10::Argument &argument, const c10::Type &element, size_t place)
+Operator::list_of(const Value &data, const c10::Argument &argument, const c10::TypePtr &element, size_t place)
 {
-    const c10::Type *inner = &element;
-    bool optional = element.kind() == c10::TypeKind::OptionalType;
+    const c10::Type *inner = element.get();
+    bool optional = element->kind() == c10::TypeKind::OptionalType;
     if (optional) {
-        inner = element.expectRef<c10::OptionalType>().getElementType().get();
+        inner = element->expectRef<c10::OptionalType>().getElementType().get();
     }
     std::vector<const Value *> items;
     if (data.kind == Value::ARRAY) {
@@ -232,6 +232,13 @@ Operator::list_of(const Value &data, const c10::Argument &argument, const c10::T
         }
     } else { /* one number for each of a fixed number of items */
         items.assign(size_t(argument.N().value_or(1)), &data);
+    }
+    if (optional && inner->kind() != c10::TypeKind::TensorType) {
+        c10::impl::GenericList list(element);
+        for (const Value *each : items) {
+            list.push_back(converted(*each, argument, *element, place));
+        }
+        return list;
     }
     switch (inner->kind()) {
     case c10::TypeKind::TensorType: {

@@ -37,7 +37,7 @@ private:
     };
 
     c10::IValue converted(const Value &data, const c10::Argument &argument, const c10::Type &type, size_t place);
-    c10::IValue list_of(const Value &data, const c10::Argument &argument, const c10::Type &element, size_t place);
+    c10::IValue list_of(const Value &data, const c10::Argument &argument, const c10::TypePtr &element, size_t place);
     int buffer_of(const Value &data) const;
     at::Tensor as_expected(const at::Tensor &found, const Result &expected) const;
 

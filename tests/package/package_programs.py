@@ -94,6 +94,12 @@ def constant_tensor(x: torch.Tensor) -> torch.Tensor:
     return x + torch.tensor([1.0, 2.0, 3.0]) + torch.arange(3)
 
 
+def of_onednn(x: torch.Tensor, w: torch.Tensor) -> Any:
+    linear = torch.ops.mkldnn._linear_pointwise
+    return linear(x, w, None, "none", [], ""), linear(x, w, None, "leaky_relu", [0.1], ""), linear(
+        x, w, None, "hardtanh", [-0.5, 0.5], None)  # fmt: skip
+
+
 def lookup(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return table[index] * 2
 
@@ -127,5 +133,6 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], Callable[[], Made]]] = {
     "ints": (lambda: (lambda x, y: (x // y, x % 3, x > y)), lambda: (
         (torch.randint(9, (40,)), torch.randint(1, 9, (40,))), {})),
     "gru": (lambda: nn.GRU(8, 6, batch_first=True).eval(), lambda: ((rand(2, 5, 8),), {})),
+    "onednn": (lambda: of_onednn, lambda: ((rand(6, 8), rand(4, 8)), {})),
     "lookup": (lambda: lookup, lambda: ((rand(9, 4), torch.randint(9, (5,))), {})),
 }  # fmt: skip
