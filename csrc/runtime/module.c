@@ -3,6 +3,7 @@
 #include "open_file.h"
 #include "replay.h"
 #include "sampler.h"
+#include "unchanged.h"
 
 #include <structmember.h>
 
@@ -179,6 +180,7 @@ has_cuda_products(PyObject *self, PyObject *unused)
 static PyMethodDef methods[] = {
     {"has_cuda_products", has_cuda_products, METH_NOARGS, has_cuda_products_doc},
     {"open_file", open_file, METH_VARARGS, OPEN_FILE_DOC},
+    {"unchanged", (PyCFunction)(void (*)(void))unchanged, METH_FASTCALL, UNCHANGED_DOC},
     {NULL},
 };
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..extension import _C
 from .aten import map_refs, overload
 from .plan_spec import BufRef, Extern
 
@@ -51,6 +53,19 @@ _compare = ctypes.CDLL(None).memcmp
 _compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
+def _unchanged(tensors: list[Any], refs: tuple[Any, ...], facts: bytes) -> bool:
+    """`_C.unchanged` in Python."""
+    for x, ref, (version, address, copy, length) in zip(tensors, refs, struct.iter_unpack("4q", facts)):
+        if ref() is not x or x._version != version or x.data_ptr() != address:
+            return False
+        if length and _compare(address, copy, length):
+            return False
+    return True
+
+
+unchanged = _unchanged if _C is None else _C.unchanged
+
+
 class _Constants:
     """The constants for one set of parameters, and what these were like when they were computed.
 
@@ -59,28 +74,31 @@ class _Constants:
     norms in training update their statistics without counting it.
     """
 
-    __slots__ = ("calls", "copies", "first", "seen", "storages", "tensors")
+    __slots__ = ("calls", "copies", "facts", "first", "refs", "storages", "tensors")
 
     def __init__(self, fold: Fold, given: Sequence[torch.Tensor], gone: Callable[[Any], Any]) -> None:
         self.first = weakref.ref(given[0], gone)
+        self.refs = tuple(map(weakref.ref, given))
         self.storages = [x.untyped_storage() for x in given]
-        self.seen = [(weakref.ref(x), x._version, x.data_ptr()) for x in given]  # before the values are read
-        copied = [(x, copy) for x, copy in map(_copy_of, given) if copy is not None]
-        self.copies = [(x.data_ptr(), copy.data_ptr(), copy.nbytes, copy) for x, copy in copied]
+        self.copies = list(map(_copy_of, given))
+        # read before the values are
+        self.facts = b"".join(_fact(x, copy) for x, copy in zip(given, self.copies))
         self.tensors = fold.run(given)
         self.calls = 0
 
-    def hold(self, given: Sequence[torch.Tensor]) -> bool:
-        for x, (ref, version, address) in zip(given, self.seen):
-            if ref() is not x or x._version != version or x.data_ptr() != address:
-                return False
-        return all(_compare(address, copy, nbytes) == 0 for address, copy, nbytes, _ in self.copies)
+    def hold(self, given: list[torch.Tensor]) -> bool:
+        return unchanged(given, self.refs, self.facts)
 
 
-def _copy_of(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """A tensor, and a copy of its memory if it has to be compared with one."""
+def _fact(x: torch.Tensor, copy: torch.Tensor | None) -> bytes:
+    contents = (0, 0) if copy is None else (copy.data_ptr(), copy.nbytes)
+    return struct.pack("4q", x._version, x.data_ptr(), *contents)
+
+
+def _copy_of(x: torch.Tensor) -> torch.Tensor | None:
+    """A copy of a tensor whose contents have to be compared; None for others."""
     compared = not isinstance(x, torch.nn.Parameter) and x.nbytes <= MAX_COMPARED and x.is_contiguous()
-    return x, x.detach().clone() if compared else None
+    return x.detach().clone() if compared else None
 
 
 class FoldedTensors:

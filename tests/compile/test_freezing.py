@@ -12,6 +12,7 @@ import pyframe
 from inductor import compile_fx
 from inductor.artifact import Artifact
 from inductor.cache import graph_store
+from inductor.extension import _C
 from inductor.passes import onednn
 from inductor.runtime import fold
 from inductor.runtime.plan_spec import Extern
@@ -301,3 +302,22 @@ def test_from_the_cache(tmp_path, monkeypatch, folds):
 @pytest.mark.parametrize("value", [torch.channels_last, torch.contiguous_format, torch.strided, torch.bfloat16])
 def test_arguments_of_operators_are_kept(value):
     assert graph_store.load(graph_store.dump([value]), list) == [value]
+
+
+@pytest.mark.skipif(_C is None, reason="needs the C extension")
+@pytest.mark.parametrize("change", ["none", "object", "version", "address", "contents"])
+def test_the_comparison_in_c_agrees_with_the_reference(change):
+    kept, buffer = nn.Parameter(torch.randn(3, 4)), torch.randn(5)
+    given, constants = [kept, buffer], fold._Constants(fold.Fold((0, 1), (), ()), [kept, buffer], lambda _: None)
+    with torch.no_grad():
+        match change:
+            case "object":
+                given = [nn.Parameter(kept.data), buffer]
+            case "version":
+                kept.add_(0)
+            case "address":
+                kept.data = kept.data.clone()
+            case "contents":
+                buffer.data.add_(1)
+    results = {check(given, constants.refs, constants.facts) for check in (_C.unchanged, fold._unchanged)}
+    assert results == {change == "none"}
