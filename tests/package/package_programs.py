@@ -115,12 +115,30 @@ def _options() -> dict[str, Any]:
     return {"shift": rand(5), "more": [rand(2)]}
 
 
+def onednn() -> nn.Module:
+    """Layers that are calls of oneDNN with an activation, numbers of which are arguments, or with a residual sum."""
+
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(32, 32, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.conv(x) + x).relu()
+
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3), nn.ReLU6(), Residual(), nn.Flatten(), nn.Linear(1152, 64), nn.LeakyReLU(0.2),
+        nn.Linear(64, 16), nn.GELU(),
+    ).eval()  # fmt: skip
+
+
 PROGRAMS: dict[str, tuple[Callable[[], Any], Callable[[], Made]]] = {
     "mlp": (lambda: Mlp().eval(), lambda: ((rand(6, 24),), {})),
     "conv": (lambda: ConvNet().eval(), lambda: ((rand(2, 3, 12, 12),), {})),
     "channels last": (
         lambda: ConvNet().eval(), lambda: ((rand(2, 3, 12, 12).to(memory_format=torch.channels_last),), {})
     ),
+    "onednn": (onednn, lambda: ((rand(32, 3, 8, 8),), {})),
     "nested": (lambda: nested, lambda: ((rand(4, 5),), {"options": _options(), "n": 3})),
     "views": (lambda: views, lambda: ((rand(4, 6),), {})),
     "operators": (lambda: many_operators, lambda: ((rand(6, 6), torch.randint(12, (5,))), {})),
