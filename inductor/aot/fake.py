@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import types
 import warnings
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental import proxy_tensor
+from torch.nested._internal.nested_int import NestedIntNode
 from torch.types import py_sym_types
 
 from .._C import FakeDispatch
@@ -42,8 +44,8 @@ def fake_mode(**options: Any) -> FakeTensorMode:
     set_device_guards(mode)
     converter = mode.fake_tensor_converter
     converter.from_real_tensor = _without_value(converter.from_real_tensor)  # type: ignore[method-assign]
-    if options.get("shape_env") is None:  # treat the offsets of a nested tensor like any other tensor
-        mode.create_symbolic_nested_int = lambda **known: None  # type: ignore[assignment,method-assign]
+    if options.get("shape_env") is None:
+        mode.create_symbolic_nested_int = nested_int  # type: ignore[method-assign]
     if options.get("shape_env") is None and not peers_loaded():
         for method in _METHODS:  # set on the instance: torch's operators look up handlers by the exact type of a mode
             setattr(mode, method.__name__, types.MethodType(method, mode))
@@ -51,6 +53,16 @@ def fake_mode(**options: Any) -> FakeTensorMode:
     dispatch = FakeDispatch(run, torch.ops.prim.device.default, torch.device("meta"))
     mode.__torch_dispatch__ = dispatch  # type: ignore[method-assign,assignment]
     return mode
+
+
+_NESTED_INTS = itertools.count(1 << 40)  # not those of tensors of the program
+
+
+def nested_int(*, nt_tensor_id: int | None = None) -> Any:
+    """The number that stands for the ragged size of jagged tensors with the same offsets: the one of the real offsets
+    in this call, or a new one. It depends on no shape environment, as it only ever equals itself."""
+    found = next(_NESTED_INTS) if nt_tensor_id is None else nt_tensor_id
+    return torch.SymInt(NestedIntNode(found, 1))
 
 
 def _without_value(convert: Callable[..., FakeTensor]) -> Callable[..., FakeTensor]:

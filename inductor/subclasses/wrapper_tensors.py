@@ -44,6 +44,11 @@ def is_wrapper(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and is_wrapper_class(type(x))
 
 
+def is_jagged(x: torch.Tensor) -> bool:
+    """Whether `x` is a nested tensor of torch with the layout `jagged`: a wrapper whose ragged size is a nested int."""
+    return x.layout is torch.jagged and x.is_nested and is_wrapper(x)
+
+
 class NoForm(Unsupported):
     """A wrapper instance that cannot be taken apart into tensors and rebuilt."""
 

@@ -119,7 +119,7 @@ class GraphNumbers:
 
     def try_concrete(self) -> None:
         """After a failure that symbolic sizes may have caused: restart the trace without them."""
-        if self._shapes is not None:
+        if self._shapes is not None and not self._history.concrete:
             self._history.concrete = True
             raise Restart()
 

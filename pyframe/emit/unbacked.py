@@ -52,7 +52,7 @@ def new_numbers(result: Any, is_new: Callable[[Any], bool]) -> Iterator[tuple[in
     """The new symbols in a number or a tensor's shape, each with its dimension, or None for the number itself."""
     if isinstance(result, torch.Tensor):
         for dim, size in enumerate(result.shape):
-            if isinstance(size, torch.SymInt) and is_new(size.node.expr):
+            if isinstance(size, torch.SymInt) and not size.node.is_nested_int() and is_new(size.node.expr):
                 yield dim, size
     elif isinstance(result, torch.SymInt | torch.SymFloat) and is_new(result.node.expr):
         yield None, result

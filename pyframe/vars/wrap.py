@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.jit._state import _try_get_jit_cached_function
 
-from inductor.subclasses.wrapper_tensors import is_wrapper_class
+from inductor.subclasses.wrapper_tensors import is_jagged, is_wrapper_class
 
 from .. import _C
 from ..core.source import (
@@ -223,7 +223,10 @@ def _tensor(tx: Tracer, value: torch.Tensor, source: Source | None) -> Var:
 
 
 def _is_special(value: torch.Tensor) -> bool:
-    """Whether a tensor is not plain strided memory: sparse, quantized, nested, or a zero tensor of autograd."""
+    """Whether a tensor is not plain strided memory: sparse, quantized, nested, or a zero tensor of autograd. Jagged
+    tensors are wrappers around strided memory."""
+    if is_jagged(value):
+        return False
     return (
         value.layout != torch.strided or value.is_quantized or value.is_nested or torch._is_zerotensor(value)
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from inductor.overlap import elements_overlap
-from inductor.subclasses.wrapper_tensors import is_wrapper, parts_of
+from inductor.subclasses.wrapper_tensors import is_jagged, is_wrapper, parts_of
 
 from ...core.expr import Expr, Number
 from ...core.guard import TensorMeta
@@ -148,6 +148,8 @@ def _is_argument(source: Source) -> bool:
 
 def wrap_tensor(tx: Tracer, value: torch.Tensor, source: Source) -> TensorVar | None:
     """The Var of a tensor as a guarded graph input; None for a wrapper subclass that cannot wrap fake tensors."""
+    if is_jagged(value):
+        return _jagged(tx, value, source)
     dims = _dynamic_dims(tx, value, source)
     if dims and is_wrapper(value) and (symbolic_fake := _symbolic_wrapper(tx, value, source, dims)) is not None:
         guard_metadata(tx, value, source, symbolic_fake)
@@ -207,6 +209,26 @@ def _symbolic_wrapper(tx: Tracer, value: torch.Tensor, source: Source, dims: dic
     outer = {dim: (value.size(dim), sizes[dim]) for dim in dims}
     fake = _symbolic_instance(tx, value, source, sizes, outer)
     return fake.requires_grad_() if fake is not None and value.requires_grad else fake
+
+
+def _jagged(tx: Tracer, value: torch.Tensor, source: Source) -> TensorVar:
+    """A jagged tensor as a graph input. Its sizes follow from those of its inner tensors. The nested int that stands
+    for the ragged one belongs to the offsets; the fake tensor has the one of this call."""
+    names, context = parts_of(value)
+    parts = {name: _symbolic_part(tx, getattr(value, name), AttrSource(source, name), {}) for name in names}
+    unflatten: Any = type(value).__tensor_unflatten__  # type: ignore[attr-defined]
+
+    def build() -> torch.Tensor:
+        with torch.inference_mode(value.is_inference()), tx.graph.fake_mode, torch.no_grad():
+            return unflatten(parts, context, value.shape, value.stride())
+
+    try:
+        fake = build()
+    except ValueError:  # a nested int has no product with a symbolic stride: use constant sizes
+        parts = {name: tx.graph.fake_mode.from_tensor(getattr(value, name), static_shapes=True) for name in names}
+        fake = build()
+    tx.guard(source, "TYPE", type(value))
+    return tx.graph.input(source, value, fake=fake)
 
 
 Outer = dict[int, tuple[int, Any]]  # dimension of the outer tensor -> its size, and the symbol for the size

@@ -20,7 +20,7 @@ from ...core.expr import OPS, Expr, Holds, Number, Tree, sources
 from ...core.source import Source, is_drawn
 from ..codegen import Codegen
 from ..protocol import result_size_bounds, slots
-from ..protocol.base import Var
+from ..protocol.base import NotRebuildable, Var
 from ..protocol.const import COMPARE, ConstVar, MethodVar, fold, make, maker
 from ..registry import Handler, register
 from ..tracer import Tracer
@@ -297,10 +297,40 @@ def load_tree(cg: Codegen, tree: Tree) -> None:
         cg.call_top(*(lambda arg=arg: load_tree(cg, arg) for arg in tree.args))
 
 
+class NestedIntVar(Var):
+    """The ragged size of a jagged tensor. It equals only that of tensors with the same offsets, which no guard checks.
+    `load` emits instructions that read it at run time, if it is a size of a tensor."""
+
+    __slots__ = ("load", "value")
+
+    def __init__(self, value: torch.SymInt, load: Callable[[Codegen], None] | None = None) -> None:
+        super().__init__()
+        self.value, self.load = value, load
+
+    def python_type(self) -> type:
+        return torch.SymInt
+
+    def describe(self) -> str:
+        return "the ragged size of a jagged tensor"
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        return self.unsupported(tx, f"{op} of a number and")
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        return self.unsupported(tx, f"{op} of a number and")
+
+    def reconstruct(self, cg: Codegen) -> None:
+        if self.load is None:
+            raise NotRebuildable(f"{self.describe()} cannot be rebuilt")
+        self.load(cg)
+
+
 @maker(*SYMBOLIC)
 def from_symbolic(value: Any) -> Var:
     """The Var of a SymInt, SymFloat or SymBool that torch returned."""
     node = value.node
+    if node.is_nested_int():
+        return NestedIntVar(value)
     if node.is_constant() or node.expr.is_number:
         return ConstVar(_TYPES[type(value)](value))
     shapes = node.shape_env

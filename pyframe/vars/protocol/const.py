@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import operator
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -132,8 +133,8 @@ class ConstVar(HeldVar):
             tx.raise_(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
         if not isinstance(self.value, FOLDED):
             found = getattr(self.value, name)
-            if hasattr(found, "__func__"):
-                return tx.inline(found.__func__, [self, *args], kwargs)
+            if isinstance(function := getattr(found, "__func__", None), types.FunctionType):
+                return tx.inline(function, [self, *args], kwargs)
             if not isinstance(self.value, enum.Enum) and type(self.value).__module__ != "torch":
                 return self.unsupported(tx, f"method {name!r}")
         # models exist for methods of str and bytes that accept Vars without a constant value or return lazy iterators

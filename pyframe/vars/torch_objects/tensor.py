@@ -3,6 +3,7 @@ method and operator whether it becomes a node, is answered from the fake tensor,
 
 from __future__ import annotations
 
+import functools
 import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from ..codegen import Codegen
 from ..containers.iterator import ItemsIteratorVar, NotRebuilt
 from ..containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
 from ..numbers.numpy_scalars import NUMPY_NUMBERS, NumpyArgumentVar
-from ..numbers.symint import NumberVar, is_number, is_unbacked, place_from_start
+from ..numbers.symint import NestedIntVar, NumberVar, is_number, is_unbacked, place_from_start
 from ..objects.originals import torchs_own
 from ..protocol import dunder
 from ..protocol.base import NotConstant, Var
@@ -105,6 +106,11 @@ def moves_view(key: Var) -> bool:
     return number or isinstance(key, SliceVar) or _is(key, None, Ellipsis)
 
 
+def _load_size(tensor: Var, dim: int, cg: Codegen) -> None:
+    cg.load_const(torch.Tensor.size)
+    cg.call_top(lambda: cg.load(tensor), lambda: cg.load_const(dim))
+
+
 @in_order
 def read_grad(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor.grad
@@ -145,7 +151,7 @@ class TensorVar(Var):
         if not torchs_own(lookup(torch.Tensor, name), name):
             return tx.graph_break("unsupported-object", f"torch.Tensor.{name}, which which the program has replaced,")
         if name == "shape":
-            return SizeVar([make(size) for size in self.fake.shape])
+            return self._sizes()
         if name == "_grad":  # an alias of .grad
             return self.getattr_(tx, "grad")
         if name in ("is_leaf", "grad_fn") and self.source is not None and self.fake.requires_grad:
@@ -277,10 +283,10 @@ class TensorVar(Var):
             tx.graph_break("unsupported-object", f".{name}() changes what kind of tensor {self.describe()} is")
         if name == "size" or name == "stride":
             tx.graph.metadata_read.add(name)
-            sizes = self.fake.size() if name == "size" else self.fake.stride()
+            sizes = self._sizes().items if name == "size" else list(map(make, self.fake.stride()))
             if args or kwargs:
-                return make(sizes[(args[0] if args else kwargs["dim"]).constant()])
-            return SizeVar([make(size) for size in sizes]) if name == "size" else make(tuple(sizes))
+                return sizes[(args[0] if args else kwargs["dim"]).constant()]
+            return SizeVar(sizes) if name == "size" else TupleVar(sizes)
         if name == "storage_offset":
             tx.graph.guard_offset(self)
         if name == "_is_view" and (original := self._original(tx)) is not None:
@@ -349,6 +355,13 @@ class TensorVar(Var):
         if value is not None:
             return bool(value)
         return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
+
+    def _sizes(self) -> SizeVar:
+        sizes = [make(size) for size in self.fake.shape]
+        for dim, size in enumerate(sizes):
+            if isinstance(size, NestedIntVar):
+                sizes[dim] = NestedIntVar(size.value, functools.partial(_load_size, self, dim))
+        return SizeVar(sizes)
 
     def length(self, tx: Tracer) -> Var:
         if tx.overrides.in_mode:

@@ -41,7 +41,7 @@ from .torch_queries import ABOUT_ATTENTION, QUESTIONS
 GRAPH_MODULES = (
     "torch", "torch._C", "torch._C._nn", "torch._C._VariableFunctions", "torch.nn.functional", "torch._C._linalg",
     "torch._C._fft", "torch._C._special", "torch._C._sparse", "torch.functional", "torch._VF", "torch.special",
-    "torch.linalg", "torch.fft", "torch.nn._reduction",
+    "torch.linalg", "torch.fft", "torch.nn._reduction", "torch._C._nested",
 )  # fmt: skip
 FOLD = {
     torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype, torch.finfo, torch.iinfo,
@@ -61,7 +61,7 @@ COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, to
 DISPATCH_MODES: dict[Any, Any] = {torch._C._len_torch_dispatch_stack: 0, torch._C._get_dispatch_mode: None}
 # Functions with models in `control_flow` and `contexts`.
 MODELLED = {torch.cond, torch.while_loop, torch._C._set_grad_enabled}
-_OVERRIDABLE = tuple(getattr(torch._C, name) for name in ("_nn", "_linalg", "_fft", "_special", "_sparse"))
+_OVERRIDABLE = tuple(getattr(torch._C, name) for name in ("_nn", "_linalg", "_fft", "_special", "_sparse", "_nested"))
 IN_GRAPH: weakref.WeakSet[Any] = weakref.WeakSet()  # allow_in_graph
 ON_FAKE = {torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.numel, torch.is_storage, torch.is_nonzero}
 MAKES_SIZES = (torch.nonzero, torch.unique, torch.masked_select)
