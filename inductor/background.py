@@ -21,8 +21,9 @@ from .artifact import Artifact
 from .build import build_kernels, count_kernels
 from .compile_report import CompileReport
 from .eager.operator_errors import run_with_aten
+from .eager.saved_tensors import saving_is_observed
 from .fallback import fall_back
-from .process.compile_lock import compile_lock
+from .process.compile_lock import compile_lock, without_lock
 from .runtime import triton_build
 from .runtime.processes import Processes
 
@@ -57,13 +58,18 @@ class Building:
     def use(self, gm: fx.GraphModule, finish: Finish, strict: bool) -> Callable[..., Any]:
         """A callable that runs `gm` with ATen until the kernels are built. If they cannot be built, it always does,
         after one warning; with `strict`, its calls raise CompileError then. With kernels that are built already, what
-        `finish` makes of them."""
+        `finish` makes of them. A call within a checkpoint waits for the kernels: what repeats it must run the same."""
         if self.ready():
             return self._finished(gm, finish, strict)
         eager = run_with_aten(gm)
         compiled: list[Callable[..., Any]] = []
 
         def call(*args: Any) -> Any:
+            if not compiled and saving_is_observed():
+                without_lock(lambda: self.wait(None))
+                with compile_lock:
+                    if not compiled:
+                        compiled.append(self._finished(gm, finish, strict))
             if not compiled:
                 # a call waits for no other thread that compiles
                 if not self.ready() or not compile_lock.acquire(blocking=False):

@@ -29,6 +29,7 @@ from ..compile_report import CompileReport
 from ..cudagraphs.automatic import draws
 from ..cudagraphs.device import device_of
 from ..eager.operator_errors import run_with_aten
+from ..eager.saved_tensors import saving_is_observed
 from ..extension import _C
 from ..log.stages import count, show
 from ..runtime.plan_spec import PlanSpec
@@ -194,8 +195,7 @@ class Trial:
     def _may_run_again(self) -> bool:
         """Whether something packs what this call saves for its backward. It may be a checkpoint: it repeats the call
         later, which must save the same tensors then."""
-        packs = torch._C._autograd._top_saved_tensors_default_hooks(False)
-        return self.contest.attributes is not None and packs is not None
+        return self.contest.attributes is not None and saving_is_observed()
 
     def _waits(self, sampler: Any) -> bool:
         """Whether this call is not measured because the GPU has not come to many that were."""

@@ -11,6 +11,7 @@ from torch import fx
 
 from ..compile_report import CompileReport
 from ..eager.higher_order import runnable
+from ..eager.saved_tensors import unobserved_saving
 from ..fallback import check_expected
 from ..fx_utils.places import captured_function, name_of, user_place
 from ..log.stages import count, show
@@ -64,7 +65,7 @@ class Checked:
     def _difference(self, args: Sequence[Any]) -> str | None:
         count("verified")
         eager = runnable(self.gm)
-        with _state_kept(self.gm):
+        with _state_kept(self.gm), unobserved_saving():
             theirs = run(eager, copies(args))
             if theirs.drew and device_of(args).type == "cuda":
                 raise NotComparable("it draws random numbers, on a GPU others than ATen's")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import pyframe
 from inductor import background
@@ -126,6 +127,22 @@ def test_varying_sizes(gate: Gate, training: bool) -> None:
     for size in (4, 5, 6):
         check(size)
     assert gate.aten == 2
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_checkpoint_repeats_what_ran(gate: Gate, dynamic: bool | None) -> None:
+    """A call in a checkpoint waits for the kernels: its repetition in the backward must save the same tensors."""
+    plain = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.GELU())
+    fast = pyframe.compile(plain, options=OPTIONS, dynamic=dynamic)
+    x = torch.randn(3, 4)
+    threading.Timer(0.2, gate.opened.set).start()
+    gradients = []
+    for f in (fast, plain):
+        loss = checkpoint(f, x, use_reentrant=False).square().sum()
+        assert pyframe.wait_for_kernels(60)
+        gradients.append(torch.autograd.grad(loss, list(plain.parameters())))
+    torch.testing.assert_close(*gradients)
+    assert gate.aten == 0
 
 
 def test_writes_to_inputs_happen_once(gate: Gate) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 from util import line_of
 
 import inductor.compile
@@ -411,3 +412,15 @@ def test_what_is_a_difference(other):
 def test_an_exception_is_compared_by_its_type():
     assert difference(Outcome(error=ValueError()), Outcome(error=ValueError()), Outcome) is None
     assert "IndexError in place of a result" in difference(Outcome(error=IndexError()), Outcome(), Outcome)
+
+
+@pytest.mark.parametrize("verify", ["first", 1.0])
+def test_a_checkpoint_does_not_see_the_comparison(no_cache, verify):
+    plain = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.GELU())
+    fast = pyframe.compile(plain, options={"verify": verify})
+    for _ in range(3):
+        x = torch.randn(3, 4)
+        losses = [checkpoint(f, x, use_reentrant=False).square().sum() for f in (plain, fast)]
+        gradients = [torch.autograd.grad(loss, list(plain.parameters())) for loss in losses]
+        torch.testing.assert_close(*gradients)
+    assert counters["verified"] > 0 and not counters["verify_failures"]
