@@ -13,6 +13,7 @@ from ..core.expr import OPS as OPS_OF_NUMBERS
 from ..core.expr import Expr, Holds, Number, Tree, leaves
 from ..core.files import our_file
 from ..core.guard import Guard, TensorMeta
+from ..core.same_value import same_value
 from ..core.source import SizeSource, Source, StrideSource
 from ..errors import UserError
 from .capture import place_of, sources_of
@@ -205,8 +206,11 @@ def texts(spec: InputSpec) -> list[str]:
         return []
     name = spec.name
     if spec.kind == "constant":
-        plain = spec.example is None or type(spec.example) in (bool, type(Ellipsis))
-        return [f"{name} is {spec.example!r}" if plain else f"{name} == {_literal(spec.example)}"]
+        if spec.example is None or type(spec.example) in (bool, type(Ellipsis)):
+            return [f"{name} is {spec.example!r}"]
+        if type(spec.example) in (float, complex):  # tells 0.0 from -0.0; NaN is equal to nothing
+            return [f"repr({name}) == {repr(spec.example)!r}"]
+        return [f"{name} == {_literal(spec.example)}"]
     if spec.kind == "number":
         return [f"type({name}) is {type(spec.example).__name__}"]
     device = f"{name}.device.type == {spec.device.type!r}" if spec.device is not None else "True"
@@ -256,8 +260,7 @@ def _problem(value: Any, spec: InputSpec) -> str | None:
         same = type(value) is type(spec.example)
         return None if same else f"{name} to be a {type(spec.example).__name__}, not {value!r}"
     if spec.kind == "constant":
-        same = type(value) is type(spec.example) and (value == spec.example or value != value)
-        return None if same else f"{name} == {spec.example!r}, its value when it was exported, not {value!r}"
+        return None if same_value(value, spec.example) else f"{name} == {spec.example!r}, its value when it was exported, not {value!r}"
     if not isinstance(value, torch.Tensor):
         return f"{name} to be a tensor, not {value!r}"
     if not spec.checked:

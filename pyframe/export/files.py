@@ -14,8 +14,9 @@ import inspect
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import nn
@@ -90,22 +91,36 @@ def load(path: str | os.PathLike[str], classes: Iterable[type] = ()) -> Exported
     )  # fmt: skip
 
 
+# What zipfile raises for files that are not as it writes them. Numbers that are wrong lead to seeks that fail, and flags
+# to methods of compression and encryption that are not there.
+_DAMAGED = (
+    zipfile.BadZipFile, zlib.error, KeyError, EOFError, ValueError, OSError, NotImplementedError, RuntimeError,
+    OverflowError,
+)  # fmt: skip
+
+
+def _read_members(file: BinaryIO, name: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The head of a file, and its members."""
+    with zipfile.ZipFile(file) as archive:
+        head = json.loads(archive.read("format.json"))
+        if not isinstance(head, dict) or head.get("format") != FORMAT:
+            raise UserError(f"{name} is no exported program")
+        if head["version"] != VERSION:
+            raise UserError(
+                f"{name} has version {head['version']} of the format, and this pyframe reads version {VERSION}; "
+                "export the program again"
+            )
+        return head, {each: archive.read(each) for each in head["sha256"]}
+
+
 def _members(path: str | os.PathLike[str]) -> dict[str, bytes]:
     """The members of a file, whose checksums are right."""
     name = os.fspath(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            head = json.loads(archive.read("format.json"))
-            if not isinstance(head, dict) or head.get("format") != FORMAT:
-                raise UserError(f"{name} is no exported program")
-            if head["version"] != VERSION:
-                raise UserError(
-                    f"{name} has version {head['version']} of the format, and this pyframe reads version {VERSION}; "
-                    "export the program again"
-                )
-            members = {each: archive.read(each) for each in head["sha256"]}
-    except (zipfile.BadZipFile, KeyError, EOFError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{name} is damaged, or no exported program: {error}") from error
+    with open(path, "rb") as file:  # whose OSError is the caller's; what follows fails because of the content
+        try:
+            head, members = _read_members(file, name)
+        except _DAMAGED as error:
+            raise UserError(f"{name} is damaged, or no exported program: {error}") from error
     for each, content in members.items():
         if hashlib.sha256(content).hexdigest() != head["sha256"][each]:
             raise UserError(f"{name} is damaged: the checksum of {each} is wrong")

@@ -273,12 +273,24 @@ def _result(structure: Structure, results: Sequence[str], classes: dict[str, Any
     if isinstance(structure, Leaf):
         return results[structure.index]
     if isinstance(structure, Constant):
-        if isinstance(structure.value, type | types.FunctionType):
-            classes[structure.value.__qualname__] = structure.value
-            return structure.value.__qualname__
-        return literal(structure.value)
+        return _constant(structure.value, classes)
     children = [_result(each, results, classes) for each in structure.children]
     return _container(structure, children, classes)
+
+
+def _constant(value: Any, classes: dict[str, Any]) -> str:
+    """A constant, or what pytree keeps of a container, as Python source. Classes and functions in it are noted."""
+    if isinstance(value, type | types.FunctionType):
+        classes[value.__qualname__] = value
+        return value.__qualname__
+    if type(value) is list:
+        return f"[{', '.join(_constant(each, classes) for each in value)}]"
+    if type(value) is tuple:
+        return f"({''.join(f'{_constant(each, classes)}, ' for each in value)})"
+    if type(value) is dict:
+        items = [f"{_constant(key, classes)}: {_constant(each, classes)}" for key, each in value.items()]
+        return f"{{{', '.join(items)}}}"
+    return literal(value)
 
 
 def _container(node: Node, children: list[str], classes: dict[str, Any]) -> str:
@@ -305,5 +317,5 @@ def _container(node: Node, children: list[str], classes: dict[str, Any]) -> str:
         items = ", ".join(f"{key!r}: {child}" for key, child in zip(node.keys, children, strict=True))
         classes["object_of"] = object_of
         return f"object_of({name}, {{{items}}})"
-    context = literal(node.context)
+    context = _constant(node.context, classes)
     return f"torch.utils._pytree.SUPPORTED_NODES[{name}].unflatten_fn([{listed}], {context})"

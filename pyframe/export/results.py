@@ -125,7 +125,7 @@ class ProgramOutput(OutputBuilder):
             tx.graph.effect(torch._assert, tx.graph.required, "for this data the program takes another path or raises")
         order = list(dry.wanted)
         outputs = [self.output(var) for var in dry.wanted.values()]
-        gm = tx.graph.finish(outputs) or fx.GraphModule(torch.nn.Module(), _empty_graph())
+        gm = tx.graph.finish(outputs) or fx.GraphModule(torch.nn.Module(), _without_operations(tx.graph.graph))
         assignments = [
             Assignment(effect.target.value, effect.detail, _buffer(effect), order.index(id(var)), effect.line)
             for effect, var in assigned
@@ -205,8 +205,11 @@ class ProgramOutput(OutputBuilder):
         return None
 
 
-def _empty_graph() -> fx.Graph:
+def _without_operations(traced: fx.Graph) -> fx.Graph:
+    """A graph with the inputs of this one, which has no operations and no output, that returns nothing."""
     graph = fx.Graph()
+    for node in traced.find_nodes(op="placeholder"):
+        graph.node_copy(node)
     graph.output(())
     return graph
 

@@ -41,7 +41,8 @@ def to_exported_program(exported: Exported) -> Any:
     arguments = {name: unflatten(structure, leaves) for name, structure in parameters.given.items()}
     shapes = {name: _shapes(structure, dims) for name, structure in parameters.given.items()}
     args, kwargs = _as_call(parameters, arguments)
-    return torch.export.export(program, args, kwargs, dynamic_shapes=shapes, strict=False)
+    fixed = all(each is None for each in dims)
+    return torch.export.export(program, args, kwargs, dynamic_shapes=None if fixed else shapes, strict=False)
 
 
 class _Program(nn.Module):

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -185,6 +185,7 @@ class _Recorder(FrameCompiler):
 
     def __init__(self, dynamic: bool) -> None:
         options = make_options(True, True if dynamic else None, None, {})
+        options = replace(options, float_inputs=False)  # floats are constants of a package
         super().__init__(self._run, options, "package")
         self.graph: fx.GraphModule | None = None
         self.examples: list[Any] = []
@@ -278,8 +279,6 @@ class _Finish:
             if not node.users:
                 continue
             if leaf is not None:
-                if isinstance(self.leaves[leaf], float):
-                    raise PackageError("a float argument varies: give it as a tensor")
                 given.append(k)
             elif source in self.recorder.originals:
                 other.append(k)

@@ -11,6 +11,8 @@ from typing import Any
 
 from inductor.package.errors import PackageError
 
+from ..core.same_value import same_value
+
 _PLAIN = (type(None), bool, int, float, str)
 Leaf = Callable[[Any, str], dict[str, Any]]
 
@@ -140,7 +142,7 @@ def _take(node: Mapping[str, Any], value: Any, where: str, found: list[Any]) -> 
         found.append(value)
     elif "constant" in node:
         expected = node["constant"]
-        if type(value) is not type(expected) or value != expected:
+        if not same_value(value, expected):
             raise ValueError(f"{where} is {value!r}; this package was made for {expected!r}")
         found.append(value)
     elif "tuple" in node or "list" in node:

@@ -125,3 +125,23 @@ def test_check_tells_differences():
     assert "greatest error 0.5 (relative 0.2) in result[1]" in str(comparison)
     exported.function = lambda x: x
     assert exported.check(torch.ones(2)).differences == ["the result has another structure"]
+
+
+@pytest.mark.parametrize(
+    ("value", "others"),
+    [(0.0, [-0.0, 0, float("nan")]), (2.5, [float("nan"), 2.0]), (float("nan"), [0.0]), (complex(0.0, -0.0), [0j])],
+)
+def test_a_constant_is_what_no_operation_tells_apart(value, others, tmp_path):
+    x = torch.ones(2)
+    exported = pyframe.export(lambda x, number: x * number)(x, value)
+    exported.save(tmp_path / "program")
+    scope: dict = {}
+    exec(str(exported), scope)
+    for program in (exported, pyframe.export.load(tmp_path / "program")):
+        torch.testing.assert_close(program(x, value), x * value, equal_nan=True)
+        scope["check_inputs"](x, value)
+        for other in others:
+            with pytest.raises(pyframe.UserError, match="its value when it was exported"):
+                program(x, other)
+            with pytest.raises(ValueError):
+                scope["check_inputs"](x, other)

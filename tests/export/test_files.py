@@ -32,8 +32,11 @@ def rewritten(path, change):
 
 def test_damage_is_found(saved):
     content = saved.read_bytes()
-    for at in range(0, len(content), 97):
-        saved.write_bytes(content[:at] + bytes([content[at] ^ 255]) + content[at + 1 :])
+    directory = content.rindex(b"PK\x01\x02")
+    places = [(at, 255) for at in range(0, len(content), 97)]
+    places += [(at, 1 << bit) for at in range(directory, len(content)) for bit in range(8)]
+    for at, change in places:
+        saved.write_bytes(content[:at] + bytes([content[at] ^ change]) + content[at + 1 :])
         try:
             pyframe.export.load(saved)
         except pyframe.UserError as error:

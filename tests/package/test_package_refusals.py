@@ -71,6 +71,23 @@ def test_calls_that_do_not_fit(tmp_path: Path) -> None:
             package(*args, **kwargs)
 
 
+def test_floats_are_constants(tmp_path: Path) -> None:
+    class Scaled(torch.nn.Module):
+        scale = 0.5
+
+        def forward(self, x: torch.Tensor, bias: float) -> torch.Tensor:
+            return x * self.scale + bias
+
+    x, path = torch.rand(3), tmp_path / "model.pyframe"
+    for bias in (0.0, 2.5, float("nan")):
+        pyframe.package(Scaled(), (x, bias), path)
+        package = pyframe.load(path)
+        torch.testing.assert_close(package(x, bias), x * 0.5 + bias, equal_nan=True)
+        for other in (-0.0, 1, 3.5):
+            with pytest.raises(ValueError, match="argument 1 is"):
+                package(x, other)
+
+
 def test_gradients_are_not_recorded_and_modes_do_not_matter(tmp_path: Path) -> None:
     path = tmp_path / "model.pyframe"
     model = Mlp().eval()
