@@ -260,7 +260,8 @@ def _problem(value: Any, spec: InputSpec) -> str | None:
         same = type(value) is type(spec.example)
         return None if same else f"{name} to be a {type(spec.example).__name__}, not {value!r}"
     if spec.kind == "constant":
-        return None if same_value(value, spec.example) else f"{name} == {spec.example!r}, its value when it was exported, not {value!r}"
+        same = same_value(value, spec.example)
+        return None if same else f"{name} == {spec.example!r}, its value when it was exported, not {value!r}"
     if not isinstance(value, torch.Tensor):
         return f"{name} to be a tensor, not {value!r}"
     if not spec.checked:

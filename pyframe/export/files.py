@@ -91,8 +91,8 @@ def load(path: str | os.PathLike[str], classes: Iterable[type] = ()) -> Exported
     )  # fmt: skip
 
 
-# What zipfile raises for files that are not as it writes them. Numbers that are wrong lead to seeks that fail, and flags
-# to methods of compression and encryption that are not there.
+# What zipfile raises for files that are not as it writes them. Wrong numbers lead to seeks that fail, and flags to
+# methods of compression and encryption that are not there.
 _DAMAGED = (
     zipfile.BadZipFile, zlib.error, KeyError, EOFError, ValueError, OSError, NotImplementedError, RuntimeError,
     OverflowError,

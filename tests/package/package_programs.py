@@ -151,6 +151,6 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], Callable[[], Made]]] = {
     "ints": (lambda: (lambda x, y: (x // y, x % 3, x > y)), lambda: (
         (torch.randint(9, (40,)), torch.randint(1, 9, (40,))), {})),
     "gru": (lambda: nn.GRU(8, 6, batch_first=True).eval(), lambda: ((rand(2, 5, 8),), {})),
-    "onednn": (lambda: of_onednn, lambda: ((rand(6, 8), rand(4, 8)), {})),
+    "operators of onednn": (lambda: of_onednn, lambda: ((rand(6, 8), rand(4, 8)), {})),
     "lookup": (lambda: lookup, lambda: ((rand(9, 4), torch.randint(9, (5,))), {})),
 }  # fmt: skip
