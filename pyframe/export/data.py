@@ -113,7 +113,7 @@ def _plain(kind: str, content: Any) -> Any:
 
 def _check_names(op: str, target: Any, kwargs: Any) -> None:
     """UserError for names that are not those of variables and attributes: torch.fx writes them into Python code."""
-    names = [*kwargs] if isinstance(kwargs, dict) else [None]
+    names: list[Any] = [*kwargs] if isinstance(kwargs, dict) else [None]
     names += [target] if op == "placeholder" else str(target).split(".") if op == "get_attr" else []
     for name in names:
         valid = isinstance(name, str) and (name.isidentifier() or op == "get_attr" and name.isdigit())
