@@ -95,7 +95,7 @@ class Building:
 
     def wait(self, seconds: float | None) -> bool:
         """Wait until the kernels are built, or have failed to; False if that takes longer than this."""
-        return self.ready() or self._done.wait(seconds)
+        return self.ready() or self._done.wait(None if seconds is None else min(seconds, threading.TIMEOUT_MAX))
 
     def run(self, processes: Processes) -> None:
         """Build the kernels; compilers run in this group of processes."""

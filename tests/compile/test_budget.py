@@ -137,3 +137,9 @@ def test_the_progress_line_tells_how_much_is_spent(clock: Clock) -> None:
         clock.now += 12
         assert progress._Job("f", budget.active()).about() == "pyframe: f: capture (12 of 30 s)"
     assert progress._Job("f", budget.active()).about() == "pyframe: f: capture"
+
+
+def test_a_budget_without_end() -> None:
+    fast, x = pyframe.compile(lambda x: x.sin() + 1, options={"budget_s": float("inf"), "cache": False}), torch.ones(3)
+    torch.testing.assert_close(fast(x), x.sin() + 1)
+    assert not pyframe.counters["over_budget"] and not pyframe.counters["fallbacks"]
