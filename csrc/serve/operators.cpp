@@ -272,14 +272,6 @@ Operator::list_of(const Value &data, const c10::Argument &argument, const c10::T
         return list;
     }
     case c10::TypeKind::NumberType: {
-        if (optional) {
-            c10::List<std::optional<at::Scalar>> list;
-            for (const Value *each : items) {
-                c10::IValue value = converted(*each, argument, element, place);
-                list.push_back(value.isNone() ? std::nullopt : std::make_optional(value.toScalar()));
-            }
-            return list;
-        }
         c10::List<at::Scalar> list;
         for (const Value *each : items) {
             list.push_back(converted(*each, argument, *inner, place).toScalar());

@@ -53,7 +53,7 @@ def run(fn, *args, **options):
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_defect_at_any_stage_is_one_warning(stage, users, monkeypatch):
     monkeypatch.setattr(MODULES.get(stage, inductor.generate), stage, broken)
-    monkeypatch.setattr(inductor.compile, "load", lambda *args: None)
+    monkeypatch.setattr(inductor.artifact, "load", lambda *args: None)
     x = torch.randn(7)
     result, messages = run(wave, x)
     torch.testing.assert_close(result, wave(x))
@@ -64,7 +64,7 @@ def test_a_defect_at_any_stage_is_one_warning(stage, users, monkeypatch):
 @pytest.mark.parametrize("stage", TRAINING)
 def test_a_defect_in_training_is_one_warning(stage, users, monkeypatch):
     monkeypatch.setattr(MODULES.get(stage, inductor.generate), stage, broken)
-    monkeypatch.setattr(inductor.compile, "load", lambda *args: None)
+    monkeypatch.setattr(inductor.artifact, "load", lambda *args: None)
     x = torch.randn(7, requires_grad=True)
     result, messages = run(wave, x)
     result.sum().backward()
@@ -78,7 +78,7 @@ def test_the_operator_and_its_line_are_named(users, monkeypatch):
     lowered = sys.modules["inductor.lower.graph"]
     cumsum = torch.ops.aten.cumsum.default
     monkeypatch.setattr(lowered, "find", lambda target: broken if target is cumsum else find(target))
-    monkeypatch.setattr(inductor.compile, "load", lambda *args: None)
+    monkeypatch.setattr(inductor.artifact, "load", lambda *args: None)
     _, messages = run(wave, torch.randn(9))
     assert f"operator aten.cumsum.default, {__file__}:{line_of(__file__, 'the operator')}: return torch.cumsum" in messages[0]
 
@@ -87,7 +87,7 @@ def test_a_defect_when_a_size_is_compiled_late(users, monkeypatch):
     compiled = pyframe.compile(wave, dynamic=True)
     compiled(torch.randn(5))
     monkeypatch.setattr(inductor.generate, "lower_graph", broken)
-    monkeypatch.setattr(inductor.compile, "load", lambda *args: None)
+    monkeypatch.setattr(inductor.artifact, "load", lambda *args: None)
     monkeypatch.setattr("inductor.dynamic.template.Template.serves", lambda self, values: False)
     x = torch.randn(8)
     with pytest.warns(UserWarning, match="Defect"):
@@ -103,7 +103,7 @@ def in_pieces(x):
 
 def test_a_defect_in_a_piece(users, monkeypatch):
     monkeypatch.setattr(inductor.generate, "lower_graph", broken)
-    monkeypatch.setattr(inductor.compile, "load", lambda *args: None)
+    monkeypatch.setattr(inductor.artifact, "load", lambda *args: None)
     x = torch.ones(5)
     result, messages = run(in_pieces, x)
     torch.testing.assert_close(result, in_pieces(x))
@@ -112,7 +112,7 @@ def test_a_defect_in_a_piece(users, monkeypatch):
 
 def test_explain_reports_it(users, monkeypatch):
     monkeypatch.setattr(inductor.generate, "schedule", broken)
-    monkeypatch.setattr(inductor.compile, "load", lambda *args: None)
+    monkeypatch.setattr(inductor.artifact, "load", lambda *args: None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         text = str(pyframe.explain(wave)(torch.randn(5)))
@@ -121,14 +121,14 @@ def test_explain_reports_it(users, monkeypatch):
 
 def test_strict_makes_it_an_error(users, monkeypatch):
     monkeypatch.setattr(inductor.generate, "schedule", broken)
-    monkeypatch.setattr(inductor.compile, "load", lambda *args: None)
+    monkeypatch.setattr(inductor.artifact, "load", lambda *args: None)
     with pytest.raises(pyframe.errors.BackendCompilerFailed, match="Defect: a defect"):
         run(wave, torch.randn(6), strict=True)
 
 
 def test_the_projects_own_tests_see_defects(monkeypatch):
     monkeypatch.setattr(inductor.generate, "schedule", broken)
-    monkeypatch.setattr(inductor.compile, "load", lambda *args: None)
+    monkeypatch.setattr(inductor.artifact, "load", lambda *args: None)
     with pytest.raises(pyframe.errors.BackendCompilerFailed) as raised:
         run(wave, torch.randn(6))
     assert isinstance(raised.value.inner_exception, InternalCompileError)
@@ -139,14 +139,14 @@ def test_no_memory_is_no_fallback(users, monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(inductor.generate, "schedule", full)
-    monkeypatch.setattr(inductor.compile, "load", lambda *args: None)
+    monkeypatch.setattr(inductor.artifact, "load", lambda *args: None)
     with pytest.raises(MemoryError):
         inductor.compile_fx(torch.fx.symbolic_trace(wave), [torch.randn(4)])
 
 
 def test_as_a_backend_of_torch_compile(users, monkeypatch):
     monkeypatch.setattr(inductor.generate, "schedule", broken)
-    monkeypatch.setattr(inductor.compile, "load", lambda *args: None)
+    monkeypatch.setattr(inductor.artifact, "load", lambda *args: None)
     x = torch.randn(6)
     with pytest.warns(UserWarning, match="the graph of wave .*Defect: a defect"):
         result = torch.compile(wave, backend=inductor.compile_fx)(x)

@@ -36,8 +36,8 @@ def waves(x, y):
 @pytest.fixture
 def no_cache(monkeypatch, tmp_path):
     """What is generated here is not kept; scripts go to a folder of the test."""
-    monkeypatch.setattr(inductor.compile, "load", lambda *args: None)
-    monkeypatch.setattr(inductor.compile, "store", lambda *args: None)
+    monkeypatch.setattr(inductor.artifact, "load", lambda *args: None)
+    monkeypatch.setattr(inductor.artifact, "store", lambda *args: None)
     monkeypatch.setenv("PYFRAME_REPRO_DIR", str(tmp_path))
 
 
