@@ -40,6 +40,7 @@ from .harness import RESULTS, geometric_mean, write_results
 from .zoo import COMPILERS, SYSTEMS, Case, Results, Row, measure
 
 WARM = 100  # calls, by which pyframe has chosen between each compiled graph and ATen
+ENOUGH = 150.0  # seconds of the budget for one part, so that slow first calls end
 ROWS_PER_WORKER = 2  # that are prepared before they are timed: their processes wait with what they compiled in memory
 
 
@@ -148,7 +149,7 @@ def in_parts(cases: Sequence[Case], options: argparse.Namespace, results: Result
             left = end - time.monotonic()
             if left < 0:
                 return
-            own.budget = left / (len(parts) - k)
+            own.budget = max(left / (len(parts) - k), min(left, ENOUGH))
         measure(part, own, results)
 
 
