@@ -189,8 +189,8 @@ def test_a_buffer_whose_value_is_read_is_not_taken_for_a_constant(tmp_path):
 
 
 REFUSED = {
-    "branch on data": (lambda x: x if x.sum() > 0 else -x, r"decides a branch(.|\n)*test_programs\.py:\d+ in"),
-    "print": (lambda x: print("hi") or x, r"print\(\) was called(.|\n)*test_programs\.py:\d+ in"),
+    "branch on data": (lambda x: x if x.sum() > 0 else -x, r"decides a branch(.|\n)*test_exported_programs\.py:\d+ in"),
+    "print": (lambda x: print("hi") or x, r"print\(\) was called(.|\n)*test_exported_programs\.py:\d+ in"),
     "numpy result": (lambda x: x.numpy() + 1, "computed from a tensor outside of the graph"),
     "generator": (lambda x: (i for i in [x + 1]), "the result is a generator"),
 }
