@@ -109,10 +109,16 @@ def run_cpp(
     leaves = [x for x in pytree.tree_leaves((list(args), kwargs or {})) if isinstance(x, torch.Tensor) or varying_ints]
     write_call(folder / "in.bin", leaves, writes)
     line = [str(programs / "run_package"), str(package), str(folder / "in.bin"), str(folder / "out.bin")]
-    done = subprocess.run(line, capture_output=True, text=True, env={**os.environ, **settings})
+    environment = {**os.environ, **with_as_many_threads(), **settings}
+    done = subprocess.run(line, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr or f"exit status {done.returncode}"
     count, found = read_results(folder / "out.bin")
     return found[:count], found[count:]
+
+
+def with_as_many_threads() -> dict[str, str]:
+    """The environment of a process that computes the same bits: how sums are divided depends on the threads."""
+    return {"OMP_NUM_THREADS": str(torch.get_num_threads())}
 
 
 def is_x86() -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from package_programs import Mlp
-from package_util import ROOT, is_x86, run_cpp
+from package_util import ROOT, is_x86, run_cpp, with_as_many_threads
 
 import pyframe
 from inductor.package import cbor, container, targets
@@ -60,6 +60,7 @@ def test_loading_needs_no_tracer_and_no_compiler(made: Path, tmp_path: Path) -> 
     code, result = tmp_path / "loads.py", tmp_path / "result.pt"
     code.write_text(LOADS)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYFRAME_CACHE_DIR": str(tmp_path / "nothing")}
+    environment |= with_as_many_threads()
     line = [sys.executable, str(code), str(made), str(result)]
     done = subprocess.run(line, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
