@@ -61,7 +61,7 @@ def test_a_check_of_a_number_that_is_read_fails_at_a_later_call():
     compiled = pyframe.compile(fn)
     for k in (6, 7):
         assert torch.equal(compiled(torch.zeros(k), torch.tensor(k)), torch.ones(k))
-    with pytest.raises(RuntimeError, match="_check"):
+    with pytest.raises(RuntimeError, match="Expected cond to be True"):
         compiled(torch.zeros(8), torch.tensor(8))
 
 
