@@ -198,7 +198,7 @@ def test_random_numbers_and_writes_are_those_of_one_run() -> None:
     assert pyframe.counters["graphs_measured"] == 1
 
 
-def test_explain_and_later_processes_take_the_choice_from_the_cache(
+def test_explain_takes_the_choice_from_the_cache(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYFRAME_CACHE_DIR", str(tmp_path))
@@ -212,20 +212,33 @@ def test_explain_and_later_processes_take_the_choice_from_the_cache(
     assert choice.keeps_aten and choice.remembered
     assert (choice.compiled, choice.aten) == pytest.approx((1e-3 + SLOW, 1e-3))
     assert "ATen is kept: 1.00 ms a call, compiled 3.00 ms" in str(explained)
+
+
+def test_a_later_process_takes_the_choice_from_the_cache(tmp_path: Path) -> None:
+    """The first of two processes is told that ATen was faster; the second builds nothing."""
     script = tmp_path / "program.py"
-    script.write_text(f"""
-import torch, pyframe
+    script.write_text("""
+import sys, torch, pyframe
+from inductor.fastest import choice, trial
 
 def program(x):
     return (x.sin() * 2).sum(0)
 
-torch.set_num_threads({torch.get_num_threads()})
-explained = pyframe.explain(program, options={{"measure": True}})(torch.randn(4, 7))
-print("ATen is kept" in str(explained), pyframe.counters["kernels"])
+if sys.argv[1] == "first":
+    trial.decided = lambda times, last=False: choice.Choice(3e-3, 1e-3, True) if times else None
+    fast = pyframe.compile(program, options={"measure": True})
+    for _ in range(12):
+        fast(torch.randn(4, 7))
+    print(pyframe.counters["graphs_with_aten"])
+else:
+    explained = pyframe.explain(program, options={"measure": True})(torch.randn(4, 7))
+    print("ATen is kept" in str(explained), pyframe.counters["kernels"])
 """)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=Path.cwd(),
-                          env={**os.environ, "PYTHONPATH": str(Path.cwd())})  # fmt: skip
-    assert done.stdout.split() == ["True", "0"], done.stderr
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd()), "PYFRAME_CACHE_DIR": str(tmp_path / "cache")}
+    for which, said in (("first", ["1"]), ("later", ["True", "0"])):
+        line = [sys.executable, str(script), which]
+        done = subprocess.run(line, capture_output=True, text=True, cwd=Path.cwd(), env=environment)
+        assert done.stdout.split() == said, done.stderr
 
 
 @pytest.mark.parametrize("training", [False, True])
