@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -36,8 +35,8 @@ from torch import nn
 from .accuracy import GOOD, preload
 from .accuracy_jobs import NEEDS
 from .capture_models import CASES
-from .harness import RESULTS, geometric_mean, write_results
-from .zoo import COMPILERS, SYSTEMS, Case, Results, Row, measure
+from .harness import geometric_mean, write_results
+from .zoo import COMPILERS, SYSTEMS, Case, Results, Row, measure, with_measuring_options
 
 WARM = 100  # calls, by which pyframe has chosen between each compiled graph and ATen
 ENOUGH = 150.0  # seconds of the budget for one part, so that slow first calls end
@@ -100,13 +99,9 @@ def runs(row: Row, system: str) -> bool:
     return row.right.get(system) in GOOD
 
 
-def eager_runs(row: Row) -> bool:
-    return row.status != "error" or bool(row.right)
-
-
 def summary(rows: Sequence[Row]) -> list[str]:
     """How many models each compiler runs, and the geometric means over eager."""
-    asked = [row for row in rows if eager_runs(row) and row.right]
+    asked = [row for row in rows if row.right]
     lines = [f"{len(rows)} models, of which {len(asked)} ran in eager and within the time"]
     lines += [f"{s} runs {sum(runs(row, s) for row in asked)} of {len(asked)}" for s in COMPILERS]
     both = [row for row in asked if all(runs(row, s) for s in COMPILERS) and len(row.time) == len(SYSTEMS)]
@@ -116,8 +111,8 @@ def summary(rows: Sequence[Row]) -> list[str]:
             times = [(row.wall if wall else row.time) for row in both]
             mean = geometric_mean([t["eager"] / t[system] for t in times])
             slower = sum(t["eager"] / t[system] < 0.98 for t in times)
-            told = f"geometric mean {mean:.2f} of {len(both)}, {slower} more than 2 % slower"
-            lines.append(f"eager / {system}, {what}: {told}")
+            line = f"eager / {system}, {what}: geometric mean {mean:.2f} of {len(both)}"
+            lines.append(f"{line}, {slower} more than 2 % slower")
     first = [row.first["torch.compile"] / row.first["pyframe"] for row in both if math.isfinite(row.first["pyframe"])]
     if first:
         lines.append(f"first calls, torch.compile / pyframe: geometric mean {geometric_mean(first):.2f}")
@@ -160,16 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="*", default=[], help="models whose name contains one of these")
     parser.add_argument("--shard", default="0/1", help="K/N: every N-th model, beginning with number K")
     parser.add_argument("--join", nargs="*", type=Path, default=[], help="folders of parts; measures nothing")
-    parser.add_argument("--workers", type=int, default=1, help="rows at a time that make their first calls")
-    parser.add_argument("--threads", type=int, default=0, help="of each row (by default the cores over the workers)")
-    parser.add_argument("--seconds", type=float, default=1.5, help="of timing per row")
-    parser.add_argument("--budget", type=float, default=0.0, help="seconds for all; what is left then is not run")
-    parser.add_argument("--resume", action="store_true", help="keep the rows there are, and run the others")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="the folder of the results")
-    options = parser.parse_args(arguments)
+    options = with_measuring_options(parser, arguments, seconds=1.5)
     options.mode, options.warm = "default", WARM
-    options.threads = options.threads or max(1, len(os.sched_getaffinity(0)) // options.workers)
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(options.threads)
     name = f"many_models_{options.device}_{'training' if options.train else 'inference'}"
     results = Table(name, options.output, options.resume)
     for folder in options.join:

@@ -439,6 +439,23 @@ def selected(options: argparse.Namespace) -> list[Case]:
     return sorted(cases, key=lambda case: case.batch == 1)
 
 
+def with_measuring_options(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, seconds: float
+) -> argparse.Namespace:
+    """The options of a benchmark that measures rows as this one does. Sets the number of compiler threads of each row.
+    `seconds`: of timing per row, by default."""
+    parser.add_argument("--workers", type=int, default=1, help="rows at a time that make their first calls")
+    parser.add_argument("--threads", type=int, default=0, help="of each row (by default the cores over the workers)")
+    parser.add_argument("--seconds", type=float, default=seconds, help="of timing per row")
+    parser.add_argument("--budget", type=float, default=0.0, help="seconds for all; what is left then is not run")
+    parser.add_argument("--resume", action="store_true", help="keep the rows there are, and run the others")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="the folder of the results")
+    options = parser.parse_args(arguments)
+    options.threads = options.threads or max(1, len(os.sched_getaffinity(0)) // options.workers)
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(options.threads)  # of each process, as pyframe's
+    return options
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
@@ -447,16 +464,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--small", action="store_true", help="small models, which run anywhere")
     parser.add_argument("--only", nargs="*", default=[], help="models whose name contains one of these")
     parser.add_argument("--large-batch", action="store_true", help="not the rows with a batch of 1")
-    parser.add_argument("--workers", type=int, default=1, help="rows at a time that make their first calls")
-    parser.add_argument("--threads", type=int, default=0, help="of each row (by default the cores over the workers)")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of timing per row")
-    parser.add_argument("--budget", type=float, default=0.0, help="seconds for all; what is left then is not run")
-    parser.add_argument("--resume", action="store_true", help="keep the rows there are, and run the others")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="the folder of the results")
-    options = parser.parse_args(arguments)
+    options = with_measuring_options(parser, arguments, seconds=6.0)
     options.warm = WARM
-    options.threads = options.threads or max(1, len(os.sched_getaffinity(0)) // options.workers)
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(options.threads)  # of each process, as pyframe's
     preload()
     what = "training" if options.train else "inference"
     name = in_mode(f"zoo_{options.device}_{what}{'_small' * options.small}", options.mode)

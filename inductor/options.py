@@ -49,21 +49,19 @@ class CompileOptions:
     def of(given: Mapping[str, Any] | None) -> CompileOptions:
         """Check and build the options. ValueError for an unknown name or a value of the wrong type."""
         accepted = {f.name: f.type for f in fields(CompileOptions)}
-        for name, value in (given or {}).items():
+        made = dict(given or {})
+        for name, value in list(made.items()):
             if name not in accepted:
                 raise ValueError(f"unknown option {name!r}; accepted: {', '.join(sorted(accepted))}")
             if name == "verify":
                 Policy.of(value)
             elif name == "budget_s":
-                _budget(value)
+                made[name] = _budget(value)
             elif name == "transforms":
-                check_transforms(value)
+                made[name] = check_transforms(value)
             elif not isinstance(value, bool) and not (name in ("cudagraphs", "measure") and value is None):
                 raise ValueError(f"option {name!r} must be {accepted[name]}, not {value!r}")
-        made = dict(given or {})
-        if "budget_s" in made:
-            made["budget_s"] = _budget(made["budget_s"])
-        return CompileOptions(**{**made, "transforms": tuple(made.get("transforms", ()))})
+        return CompileOptions(**made)
 
     @staticmethod
     def names() -> frozenset[str]:

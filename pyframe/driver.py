@@ -266,7 +266,7 @@ class FrameCompiler:
         self, func: types.FunctionType, why: str, entries: list[_C.Entry], nothing: bool = False
     ) -> Any:
         """What `_handle_miss` returns for a call that is not captured. `nothing`: there is nothing to capture, which is
-        not told."""
+        not reported."""
         code = func.__code__
         show("graph", f"{code.co_qualname} runs eagerly: {why}")
         if self.captures is not None and not nothing:

@@ -54,7 +54,7 @@ def tuned(
     report: CompileReport | None = None,
 ) -> list[Any]:
     """The schedule, with products in the place of ATen calls (and their epilogues) where a template is faster. The
-    report is told of products for which this is not known because the budget is spent.
+    report counts products for which this is not known because the budget is spent.
 
     `measure`: instead of the GPU, for tests. Without it and without a GPU the schedule remains as it is.
     """

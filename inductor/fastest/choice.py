@@ -6,13 +6,12 @@ in each symbol. It is kept on disk under the graph's key and the processor, so t
 
 from __future__ import annotations
 
-import functools
 import json
-import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from ..cache.file_store import content_key, shared_cache
+from ..process.processor import description
 
 _SUFFIX = ".measured"
 _Class = tuple[tuple[str, int], ...]
@@ -66,17 +65,8 @@ def _class_of(sizes: Mapping[str, int]) -> _Class:
 
 
 def _key_of(key: str, kind: _Class) -> str:
-    return content_key("measured", key, repr(kind), _processor())
-
-
-@functools.cache
-def _processor() -> str:
-    """The model of the processor. The graph's key has torch's number of threads, and the GPUs."""
-    try:
-        with open("/proc/cpuinfo") as lines:  # stop at the first processor: listing many is slow
-            return next((line for line in lines if line.startswith(("model name", "CPU part"))), "")
-    except OSError:
-        return platform.processor()
+    # the graph's key has torch's number of threads, and the GPUs
+    return content_key("measured", key, repr(kind), description("model name", "CPU part"))
 
 
 def _microseconds(seconds: float) -> str:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import functools
+import platform
 
 import torch
 
 
 @functools.cache
-def vendor() -> str:
-    """The processor's vendor as CPUID states it, such as "GenuineIntel"; "" where the system does not say."""
+def description(*names: str) -> str:
+    """The first line of /proc/cpuinfo that begins with one of these names, "" without one; where there is no such
+    file, what Python knows of the processor."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
-            found = (line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id"))
-            return next(found, "")
+            # stop at the first processor: listing many is slow
+            return next((line for line in lines if line.startswith(names)), "")
     except OSError:
-        return ""
+        return platform.processor()
+
+
+def vendor() -> str:
+    """The processor's vendor as CPUID states it, such as "GenuineIntel"; "" where the system does not say."""
+    return description("vendor_id").partition(":")[2].strip()
 
 
 @functools.cache

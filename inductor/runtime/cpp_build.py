@@ -22,6 +22,7 @@ from ..cache.file_store import Cache, content_key, shared_cache
 from ..cache.private import private_folders, replace_file, temporary_folder
 from ..log.progress import advance, enter_phase
 from ..process import fork  # noqa: F401  makes it safe to fork after a kernel ran
+from ..process.processor import description
 from .processes import Processes, Stopped
 
 _COMMON_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
@@ -88,16 +89,7 @@ def _identity(command: tuple[str, ...], key: str, cache: Cache) -> str:
         version = done.stdout.encode()
         if done.returncode == 0:
             cache.put(key, version, ".version")
-    return f"{command} {version.decode()} {torch.backends.cpu.get_cpu_capability()} {_cpu_flags()}"
-
-
-@functools.cache
-def _cpu_flags() -> str:
-    try:
-        with open("/proc/cpuinfo") as lines:  # stop at the first processor: listing many is slow
-            return next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    except OSError:
-        return platform.processor()
+    return f"{command} {version.decode()} {torch.backends.cpu.get_cpu_capability()} {description('flags', 'Features')}"
 
 
 @functools.cache

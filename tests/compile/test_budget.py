@@ -1,4 +1,4 @@
-"""`options={"budget_s": 30}`: what is not compiled when the budget is spent runs uncompiled, and is told."""
+"""`options={"budget_s": 30}`: what is not compiled when the budget is spent runs uncompiled, and the reports name it."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def test_explain_takes_the_choice_from_the_cache(
 
 
 def test_a_later_process_takes_the_choice_from_the_cache(tmp_path: Path) -> None:
-    """The first of two processes is told that ATen was faster; the second builds nothing."""
+    """The first of two processes finds ATen faster; the second builds nothing."""
     script = tmp_path / "program.py"
     script.write_text("""
 import sys, torch, pyframe

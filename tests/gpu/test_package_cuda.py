@@ -15,7 +15,7 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "package"))
 from package_programs import PROGRAMS  # noqa: E402
-from package_util import build, run_cpp  # noqa: E402
+from package_util import build_once, run_cpp  # noqa: E402
 from test_package_programs import tensors  # noqa: E402
 
 MAJOR, MINOR = torch.cuda.get_device_capability()
@@ -26,8 +26,7 @@ MADE_THERE = ("conv", "nested", "views", "operators", "attention", "half", "ints
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory):
     """The programs in C++ that run packages."""
-    root = tmp_path_factory.getbasetemp()
-    return build((root.parent if root.name.startswith("popen-") else root) / "serve_cpp")
+    return build_once(tmp_path_factory)
 
 
 def on_gpu(value):

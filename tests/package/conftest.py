@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from package_util import build
+from package_util import build_once
 
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.getbasetemp()
-    if root.name.startswith("popen-"):  # of a process of pytest-xdist
-        root = root.parent
-    return build(root / "serve_cpp")
+    return build_once(tmp_path_factory)

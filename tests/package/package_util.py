@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from filelock import FileLock
 from torch.utils import _pytree as pytree
@@ -38,6 +39,14 @@ def build(folder: Path) -> Path:
             folder.mkdir(exist_ok=True)
             (_by_cmake if shutil.which("cmake") else _by_compiler)(folder)
     return folder
+
+
+def build_once(factory: pytest.TempPathFactory) -> Path:
+    """The same, in a folder that all processes of a test run share."""
+    root = factory.getbasetemp()
+    if root.name.startswith("popen-"):  # of a process of pytest-xdist
+        root = root.parent
+    return build(root / "serve_cpp")
 
 
 def _by_cmake(folder: Path) -> None:
