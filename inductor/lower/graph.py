@@ -136,11 +136,13 @@ class GraphLowering:
         return self.val
 
     def constant(self, gm: fx.GraphModule) -> Any:
-        """The value of a get_attr node; a tensor becomes a ConstantBuffer."""
+        """The value of a get_attr node; a tensor becomes a ConstantBuffer, on the device that the node is for."""
         value = operator.attrgetter(str(self.node.target))(gm)
         if not isinstance(value, torch.Tensor):
             return value
-        buffer = ConstantBuffer(f"const{len(self.constants)}", static_layout(value), value.detach())
+        device = self.val.device if isinstance(self.val, torch.Tensor) else value.device
+        layout = replace(static_layout(value), device=device)
+        buffer = ConstantBuffer(f"const{len(self.constants)}", layout, value.detach())
         self.constants.append(buffer)
         return BufferView(buffer, buffer.layout)
 

@@ -46,7 +46,11 @@ def on_gpu(gm: fx.GraphModule, numbers_on_cpu: bool = False) -> fx.GraphModule:
 
 def for_gpu(gm: fx.GraphModule) -> fx.GraphModule:
     """`on_gpu`, with attention by the operator that chooses its kernel when it is called: tracing on the CPU has chosen
-    one of the CPU. Unsupported where the logarithms that only that one returns are used."""
+    one of the CPU. Unsupported where the logarithms that only that one returns are used, and for operators of oneDNN,
+    which no GPU has."""
+    for node in gm.graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in _ONEDNN:
+            raise Unsupported(f"the operator {node.target} on a GPU")
     for node in gm.graph.find_nodes(op="call_function", target=_CPU_ATTENTION):
         if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.users):
             raise Unsupported("attention on a GPU, with what its backward needs")
@@ -64,6 +68,7 @@ def for_gpu(gm: fx.GraphModule) -> fx.GraphModule:
     return on_gpu(gm)
 
 
+_ONEDNN = ("mkldnn", "onednn")
 _CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
 

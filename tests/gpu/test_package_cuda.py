@@ -20,6 +20,7 @@ from test_package_programs import tensors  # noqa: E402
 
 MAJOR, MINOR = torch.cuda.get_device_capability()
 TARGET = f"sm_{MAJOR}{MINOR}"
+ON_CPU_ALONE = "operators of onednn"
 MADE_THERE = ("conv", "nested", "views", "operators", "attention", "half", "ints")
 
 
@@ -34,7 +35,7 @@ def on_gpu(value):
 
 
 @pytest.mark.parametrize(
-    ("name", "made_on"), [*((name, "cpu") for name in PROGRAMS), *((name, "cuda") for name in MADE_THERE)]
+    ("name", "made_on"), [*((name, "cpu") for name in PROGRAMS if name != ON_CPU_ALONE), *((name, "cuda") for name in MADE_THERE)]
 )
 def test_equals_eager_and_cpp(name, made_on, tmp_path, programs):
     make, arguments = PROGRAMS[name]

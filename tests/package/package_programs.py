@@ -79,7 +79,7 @@ def many_operators(x: torch.Tensor, index: torch.Tensor) -> Any:
     a = torch.sort(x, -1)
     b = torch.topk(x, 3)
     c = torch.cumsum(x, 0).softmax(-1)
-    d = torch.linalg.solve(x @ x.t() + torch.eye(x.shape[0]) * 9, x)
+    d = torch.linalg.solve(x @ x.t() + torch.eye(x.shape[0], device=x.device) * 9, x)
     e = torch.nn.functional.interpolate(x[None, None], scale_factor=2.0, mode="bilinear")
     f = torch.cat([x, x.flip(0)]).index_select(0, index)
     g = torch.stack(torch.split(x, 2, 1)[:2]).unfold(1, 2, 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from package_programs import Mlp
+from package_programs import PROGRAMS, Mlp
 
 import pyframe
 
@@ -44,6 +44,19 @@ def test_unknown_targets(tmp_path: Path) -> None:
     for names, why in ((["avx9"], "avx9"), (["sm_10"], "sm_10"), ([], "no machine")):
         with pytest.raises((pyframe.PackageError, pyframe.UserError, ValueError), match=why):
             pyframe.package(torch.sin, (torch.rand(3),), tmp_path / "model.pyframe", targets=names)
+
+
+def test_constants_move_to_a_gpu_and_operators_of_onednn_do_not(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    path = tmp_path / "model.pyframe"
+    for name in ("constant", "operators of onednn"):
+        make, arguments = PROGRAMS[name]
+        args, kwargs = arguments()
+        if name == "constant":
+            pyframe.package(make(), args, path, kwargs=kwargs, targets=["sm_90"])
+        else:
+            with pytest.raises(pyframe.PackageError, match="mkldnn.* on a GPU"):
+                pyframe.package(make(), args, path, kwargs=kwargs, targets=["sm_90"])
 
 
 def test_calls_that_do_not_fit(tmp_path: Path) -> None:
