@@ -30,6 +30,7 @@ import traceback
 import types
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -370,6 +371,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--show", type=int, help="print the program of this seed, and how it differs")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--keep", help="folder to write the failing programs to")
     parser.add_argument("--save", action="store_true", help="keep benchmarks/results/fuzz_frames.{json,txt} up to date")
     parser.add_argument("--progress", type=Path, help=argparse.SUPPRESS)
@@ -391,15 +393,26 @@ def main() -> int:
 
 def supervise(given: Any) -> collections.Counter[str]:
     """Runs the seeds in other processes, so that a crash of the interpreter is one failure among others."""
-    seed, end = given.seed, given.seed + given.count
+    end = given.seed + given.count
     tally = collections.Counter(dict.fromkeys(("programs", "no program", "calls", "graphs", "breaks", "differing"), 0))
-    with tempfile.TemporaryDirectory() as folder:
-        progress = Path(folder) / "progress"
-        while seed < end:
-            count = min(BATCH, end - seed)
-            command = [sys.executable, __file__, "--seed", str(seed), "--count", str(count)]
-            command += ["--progress", str(progress)]
-            done = subprocess.run([*command, *(["--keep", given.keep] if given.keep else [])], check=False)
+    batches = [range(seed, min(seed + BATCH, end)) for seed in range(given.seed, end, BATCH)]
+    with ThreadPoolExecutor(given.jobs) as pool:
+        for batch, found in zip(batches, pool.map(lambda batch: batch_of(batch, given.keep), batches), strict=True):
+            tally.update(found)
+            if given.save:
+                save(given, batch.stop, tally)
+    return tally
+
+
+def batch_of(seeds: range, folder: str | None) -> collections.Counter[str]:
+    """The counts of `seeds`, run in a process of their own, and in another one after each crash."""
+    seed, tally = seeds.start, collections.Counter[str]()
+    with tempfile.TemporaryDirectory() as place:
+        progress = Path(place) / "progress"
+        while seed < seeds.stop:
+            command = [sys.executable, __file__, "--seed", str(seed), "--count", str(seeds.stop - seed)]
+            command += ["--progress", str(progress), *(["--keep", folder] if folder else [])]
+            done = subprocess.run(command, check=False)
             reached = json.loads(progress.read_text())
             tally.update(reached["tally"])
             seed = reached["seed"]
@@ -407,8 +420,6 @@ def supervise(given: Any) -> collections.Counter[str]:
                 print(f"==== seed {seed}: the interpreter ended with status {done.returncode}", flush=True)
                 tally.update(programs=1, differing=1)
                 seed += 1
-            if given.save:
-                save(given, seed, tally)
     return tally
 
 
