@@ -20,6 +20,7 @@ from ..ir.size import AnySize, Size, hint, named
 from ..runtime import plan_spec as spec
 from ..runtime.arena import Range, plan_arena
 from ..runtime.plan_spec import (
+    INPUT_ALIGNMENT,
     Alloc,
     BufRef,
     CallOrigin,
@@ -152,10 +153,14 @@ class _Planner:
             name = buffer.name if isinstance(buffer, Buffer) else f"%int{position}"
             self.numbers[name] = position
         self.tensors = {b.name: b for b in graph.inputs if isinstance(b, Buffer)}
+        self.passed = set(self.tensors)
         for buffer in graph.constants:
             self.numbers[buffer.name] = len(self.numbers)
             self.tensors[buffer.name] = buffer
         self.given = set(self.numbers)
+        # a package loads a constant at the same place in its memory, but at another address
+        starts = {b.name: b.layout.offset * b.layout.dtype.itemsize for b in graph.constants}
+        self.unaligned = {name for name, start in starts.items() if start % INPUT_ALIGNMENT}
         written = {n.mutates for n in graph.buffers if getattr(n, "mutates", None)}
         inputs = [b for b in graph.inputs if release and isinstance(b, Buffer) and b.name not in written]
         self.released = {b.name for b in inputs if hint(b.layout.extent) * b.layout.dtype.itemsize >= RELEASED_BYTES}
@@ -252,13 +257,13 @@ class _Planner:
     def _launches(self, source: TritonSource, group: Group) -> list[_Call]:
         """The launches of a group. Scratch memory shared by them is in the arena, like other intermediates, except what
         they keep between calls."""
-        return self._calls(source, source.group(group, self.loop_dtypes), group.stored, [group])
+        return self._calls(source, source.group(group, self.loop_dtypes, self.unaligned), group.stored, [group])
 
     def _several(self, groups: list[Group]) -> list[_Call]:
         """The launches of groups that are independent of each other."""
         assert not isinstance(self.source, Source)
         calls = []
-        for launches, members in self.source.several(groups, self.loop_dtypes):
+        for launches, members in self.source.several(groups, self.loop_dtypes, self.unaligned):
             stored = set().union(*(group.stored for group in members))
             calls += self._calls(self.source, launches, stored, members)
         return calls
@@ -280,7 +285,7 @@ class _Planner:
             by_value = tuple((i, b.position * dtype_of(self.loop_dtypes[b.buf]).itemsize) for i, b in numbers)
             bufs = [b.buf if isinstance(b, HostNumber) else names.get(b, b) for b in launch.bufs]
             makes = [*self._created(bufs, stored), *(b for b in bufs if b in names.values() and b not in self.kept)]
-            self.aligned |= {b for i, b in enumerate(bufs) if i in kernel.aligned and b in self.given}
+            self.aligned |= {b for i, b in enumerate(bufs) if i in kernel.aligned and b in self.passed}
             grid, ints = tuple(map(_unsettled, kernel.grid)), launch.ints(kernel.sizes)
             calls.append(_Call(launch.kernel, bufs, makes, grid, ints, by_value=by_value, groups=groups))
         return calls

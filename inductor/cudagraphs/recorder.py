@@ -17,7 +17,7 @@ from ..log.warnings import warn_once
 from ..overlap import address_span, intersect
 from ..runtime.plan import Form, make_plan
 from ..runtime.plan_py import written
-from ..runtime.plan_spec import Extern, KernelCall, Launch, PlanSpec
+from ..runtime.plan_spec import INPUT_ALIGNMENT, Extern, KernelCall, Launch, PlanSpec
 from .device import Device, device_of
 from .recording import Recording, encode_results
 from .refusal import NotCapturable, refusal, unused_seeds
@@ -32,7 +32,6 @@ MAX_KEPT = 8  # recordings of a plan at a time
 MAX_RECORDINGS = 24  # recordings of a plan altogether; after that it runs unrecorded
 MAX_UNASKED = 4  # the same for a plan that is recorded without having been asked for
 MAX_UNASKED_COPIES = 1 << 20  # bytes of the inputs that each call of such a plan copies
-ALIGNMENT = 16
 
 _function_mode: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
 _dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
@@ -269,7 +268,7 @@ class Recorder:
         for i, (before, now) in enumerate(zip(known, addresses)):
             if i in self.ignored or i in self.copied or self.spec.inputs[i].kind != "tensor":
                 continue
-            if i in self.spec.aligned and now % ALIGNMENT:
+            if i in self.spec.aligned and now % INPUT_ALIGNMENT:
                 if i in self.spec.mutated:
                     return False
                 moved.add(i)

@@ -18,6 +18,7 @@ import torch
 from .arena import Range
 
 ARENA_ALIGNMENT = 64
+INPUT_ALIGNMENT = 16  # bytes, of the addresses of inputs that kernels of a GPU read by vectors
 COUNTERS = 512  # 32-bit integers that all kernels of a plan share, and that each leaves 0
 
 

@@ -10,6 +10,7 @@ import torch
 from package_programs import PROGRAMS, Mlp
 
 import pyframe
+from inductor.package.container import Container
 
 CALLS: list[Any] = []
 
@@ -54,6 +55,8 @@ def test_constants_move_to_a_gpu_and_operators_of_onednn_do_not(tmp_path: Path) 
         args, kwargs = arguments()
         if name == "constant":
             pyframe.package(make(), args, path, kwargs=kwargs, targets=["sm_90"])
+            (plan,) = Container(path, None).description["plans"]
+            assert plan["aligned"] == [0] and len(plan["inputs"]) == 1  # only the address of an input can change
         else:
             with pytest.raises(pyframe.PackageError, match="mkldnn.* on a GPU"):
                 pyframe.package(make(), args, path, kwargs=kwargs, targets=["sm_90"])
