@@ -17,7 +17,7 @@ from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
 from ..errors import Unsupported
-from ..fx_utils.arguments import node_at, output_of, results_of
+from ..fx_utils.arguments import node_at, output_of, results_of, tensors_in
 from ..fx_utils.places import blame, name_of
 from ..fx_utils.writes import has_functional_form, may_write
 from ..ir.nodes import dense_order
@@ -27,7 +27,7 @@ from ..runtime.related_results import Related
 from .calls import call, python_kernels
 from .eager_checks import TRACED_AS
 from .fake import fake_mode, forget_tensors, make_fx
-from .functional_tensors import unwrapped
+from .functional_tensors import sync_in_backward, unwrapped
 from .in_place import WrongInPlace, run_in_place
 from .kernel_dtypes import KernelDtypes
 from .operand_memory import not_to_be_written
@@ -317,6 +317,8 @@ class GraphRun(torch.fx.Interpreter):
                 self.unfolded[id(x)] = x
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is torch.autograd.grad:
+            sync_in_backward(tensors_in(args[0] if args else kwargs["outputs"]))
         return _checked(TRACED_AS.get(target, target), target, args, kwargs)
 
     def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:

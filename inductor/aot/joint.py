@@ -22,7 +22,7 @@ from ..fx_utils.arguments import joint_results, output_of, tensors_in
 from ..runtime.related_results import Related
 from .absent_tangents import not_zero_at_zero, products_with_data, reached_by
 from .fake import fake_mode, forget_tensors, make_fx
-from .functional_tensors import unwrapped
+from .functional_tensors import sync_gradients, unwrapped
 from .functionalize import (
     GraphRun,
     NotFunctional,
@@ -287,12 +287,14 @@ class _TrainingRun(GraphRun):
         if is_copied_range(n):
             self.copied.update(x.grad_fn for x in tensors_in(result))
             self.seen |= self.copied
-        stack = [x.grad_fn for x in tensors_in(result)] if line else []
+        stack = [x.grad_fn for x in tensors_in(result)]
         while stack:
             step = stack.pop()
-            if step is not None and line is not None and step not in self.seen:
+            if step is not None and step not in self.seen:
                 self.seen.add(step)
-                step.register_prehook(lambda _, line=line: set_origin(line, modules))
+                step.register_prehook(sync_gradients)
+                if line is not None:
+                    step.register_prehook(lambda _, line=line: set_origin(line, modules))
                 stack.extend(source for source, _ in step.next_functions)
         return result
 
