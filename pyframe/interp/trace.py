@@ -94,9 +94,11 @@ def _nothing_handled(_: Any) -> bool:
 
 
 def _forward_code(module: nn.Module) -> types.CodeType | None:
-    """The code of the forward of a module that contains others; None for other modules."""
+    """The code of the forward of a module that contains others; None for other modules, and for those that the trace
+    creates, whose value is an instance without attributes."""
     forward = getattr(type(module), "forward", None)
-    return forward.__code__ if isinstance(forward, types.FunctionType) and module._modules else None
+    contains_others = bool(vars(module).get("_modules"))
+    return forward.__code__ if isinstance(forward, types.FunctionType) and contains_others else None
 
 
 class Trace:

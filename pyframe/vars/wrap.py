@@ -233,7 +233,7 @@ def _is_special(value: torch.Tensor) -> bool:
 
 
 def _list(tx: Tracer, value: Any, source: Source | None) -> Var:
-    structseq = hasattr(value, "n_sequence_fields")
+    structseq = _plain_struct_sequence(type(value))
     if type(value) not in (list, tuple, torch.Size) and not structseq and not _plain_named_tuple(type(value)):
         return _object(tx, value, source)
     tx.guard(source, "TYPE", type(value))
@@ -246,6 +246,13 @@ def _list(tx: Tracer, value: Any, source: Source | None) -> Var:
     if type(value) not in (list, tuple):
         return NamedTupleVar(type(value), items, source)
     return TupleVar(items, source) if isinstance(value, tuple) else ListVar(items, source)
+
+
+def _plain_struct_sequence(cls: type) -> bool:
+    """Whether the attributes of instances of `cls`, a class of C, are just the items of the tuple. `time.struct_time`
+    has more attributes than items, `os.stat_result` other ones."""
+    items = getattr(cls, "n_sequence_fields", None)
+    return items is not None and items == getattr(cls, "n_fields", None) and not getattr(cls, "n_unnamed_fields", 0)
 
 
 def _dict(tx: Tracer, value: Any, source: Source | None) -> Var:
