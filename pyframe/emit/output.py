@@ -180,7 +180,7 @@ class OutputBuilder:
             return None
         if len(wanted) == 1 and value is wanted[0]:
             return "single"
-        return _template(value, wanted)
+        return _template(value, wanted, set())
 
     def body(self, cg: ValueEmitter) -> None:
         """Emit everything after the call of the graph."""
@@ -205,14 +205,17 @@ def _checks_sizes(history: CaptureHistory) -> bool:
     return history.checks_sizes
 
 
-def _template(var: Var, wanted: list[Var]) -> Any:
+def _template(var: Var, wanted: list[Var], built: set[int]) -> Any:
+    """A template creates a new object wherever a list or tuple occurs, so there is none for a value that contains one
+    twice. `built`: the ids of their Vars that have occurred."""
     for index, output in enumerate(wanted):
         if output is var:
             return ("out", index)
     if isinstance(var, ConstVar) and not var.varies:
         return ("const", var.value)
-    if is_plain(var) and var.source is None:
-        parts = [_template(item, wanted) for item in var.items]
+    if is_plain(var) and var.source is None and id(var) not in built:
+        built.add(id(var))
+        parts = [_template(item, wanted, built) for item in var.items]
         if all(part is not None for part in parts):
             return ("tuple" if type(var) is TupleVar else "list", parts)
     return None

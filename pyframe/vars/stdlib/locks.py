@@ -3,15 +3,18 @@
 A lock that the traced program creates is not shared with any thread, so acquiring it has no effect while tracing. A
 lock that existed before is not acquired if the program only reads objects while it holds it. Instead the reads are
 guarded, and also that no other thread holds the lock: as all guards hold at the same time, the guarded values are those
-that the program would read with the lock held.
+that the program would read with the lock held. If the program does more than that, a guard also checks that no other
+thread runs Python code: then nobody can see whether the lock is held.
 """
 
 from __future__ import annotations
 
 import _thread
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+from ...core.effects import Effect
 from ...core.source import Source
 from ...errors import Restart
 from ..codegen import Codegen
@@ -74,17 +77,18 @@ class LockVar(Var):
 
 
 class SharedLockVar(HeldVar):
-    """A lock that existed before the trace, used in a `with` statement.
+    """A lock that existed before the trace.
 
-    The lock is acquired for real if, while holding it, the program changes an object, computes with tensors (another
-    thread may be writing them) or breaks the graph.
+    The lock is acquired for real if the graph breaks while it is held. It is also acquired for real if other threads run
+    Python code and the program changes an object or computes with tensors, to which another thread may be writing.
     """
 
-    __slots__ = ("begun", "tx")
+    __slots__ = ("begun", "by_name", "tx")
 
     def __init__(self, tx: Tracer, value: Any, source: Source | None) -> None:
         super().__init__(value, source)
         self.begun: list[tuple[int, int]] = []
+        self.by_name: list[Effect] = []  # one per `acquire()` without its `release()`
         self.tx = tx
 
     def describe(self) -> str:
@@ -93,8 +97,27 @@ class SharedLockVar(HeldVar):
     def truth(self, tx: Tracer) -> bool:
         return True
 
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        return MethodVar(self, name) if name in _METHODS else super().getattr_(tx, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        held = bool(self.begun or self.by_name)
+        reacquired = held and type(self.value) is _thread.LockType
+        if kwargs or (name != "__exit__" and args) or not self._is_unseen() or (name == "acquire" and reacquired):
+            self.for_real()
+        if name in ("release", "__exit__"):
+            if not self.by_name:
+                self.for_real()
+            tx.effects.cancel(self.by_name.pop())
+            return ConstVar(None)
+        if name == "locked":
+            return ConstVar(held)
+        # The effect acquires the lock if the trace ends before it is released.
+        self.by_name.append(tx.effects.add("CALL", None, (_acquire, [self], {}), tx.user_line()))
+        return ConstVar(True)
+
     def enter(self, tx: Tracer) -> Var:
-        reacquired = self.begun and type(self.value) is _thread.LockType
+        reacquired = (self.begun or self.by_name) and type(self.value) is _thread.LockType
         if reacquired or not _is_free(self.value) or self.source is None:
             tx.graph_break("unsupported-context-manager", f"method '__enter__' on {self.describe()}")
         tx.guard(self.source, "PREDICATE", (_is_free, (), "no other thread holds the lock"))
@@ -102,11 +125,18 @@ class SharedLockVar(HeldVar):
         return ConstVar(True)
 
     def exit(self, tx: Tracer) -> Var:
-        if self.begun.pop() != _done(tx):
+        if self.begun.pop() != _done(tx) and not self._is_unseen():
             self.for_real()
         return ConstVar(None)
 
-    def for_real(self) -> None:
+    def _is_unseen(self) -> bool:
+        """Whether nobody can see if the lock is held; a guard checks this at later calls."""
+        if self.source is None or not _is_unseen(self.value):
+            return False
+        self.tx.guard(self.source, "PREDICATE", (_is_unseen, (), "it is free, and no other thread runs Python code"))
+        return True
+
+    def for_real(self) -> NoReturn:
         """Restart the trace with the lock as an opaque object, so that it is acquired for real."""
         self.tx.opaque[id(self.value)] = self.value
         raise Restart()
@@ -129,6 +159,16 @@ def _is_free(lock: Any) -> bool:
     return free
 
 
+def _is_unseen(lock: Any) -> bool:
+    """Whether the lock is free and no other thread could acquire it before the present call returns."""
+    return len(sys._current_frames()) == 1 and _is_free(lock)
+
+
+def _acquire(lock: Any) -> None:
+    lock.acquire()
+
+
+_METHODS = ("acquire", "release", "locked", "__enter__", "__exit__")
 LOCKS = (_thread.LockType, _thread.RLock)
 _UNOWNED = "cannot release un-acquired lock"
 
