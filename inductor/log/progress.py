@@ -40,7 +40,8 @@ class _Job:
                 return
             about = self.about()
             tqdm = importlib.import_module("tqdm").tqdm
-            self.line = tqdm(file=sys.stderr, leave=False, desc=about, bar_format=_UNCOUNTED)
+            unwatched = type("Line", (tqdm,), {"monitor_interval": 0})  # tqdm starts no thread for it
+            self.line = unwatched(file=sys.stderr, leave=False, desc=about, bar_format=_UNCOUNTED)
         line = self.line
         if self.done == 0:
             line.reset()  # tqdm's estimate is that of one phase
@@ -48,7 +49,6 @@ class _Job:
         line.total, line.n, line.unit = self.total or None, self.done, self.unit
         line.bar_format = None if self.total else _COUNTED if self.done else _UNCOUNTED
         line.refresh()
-
 
     def about(self) -> str:
         """What is compiled, the phase, and how much of the budget is spent."""

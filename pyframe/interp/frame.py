@@ -19,7 +19,7 @@ from ..core.source import ConstSource, DictItemSource, GlobalSource, Source
 from ..emit.loops import decoded, loops_of, starts_at_iterator
 from ..emit.resume import plain_name
 from ..errors import InternalError
-from ..vars.containers.iterator import GeneratorVar
+from ..vars.containers.iterator import ResumableVar
 from ..vars.objects.exceptions import ExceptionVar
 from ..vars.objects.functions import CellVar
 from ..vars.protocol.base import NotConstant, Raised, Var
@@ -220,7 +220,7 @@ class Frame:
             return None
         if item is not None:
             return Outcome(item, yielded=True)
-        assert isinstance(waiting, GeneratorVar)
+        assert isinstance(waiting, ResumableVar)
         self._sent(waiting.returned or ConstVar(None))
         return None
 
@@ -235,7 +235,7 @@ class Frame:
             if tx.has_attribute(waiting, "close"):
                 waiting.call_method(tx, "close", [], {})
             raise Raised(exc)
-        if isinstance(waiting, GeneratorVar):
+        if isinstance(waiting, ResumableVar):
             return waiting.throw(tx, exc)
         if not tx.has_attribute(waiting, "throw"):
             raise Raised(exc)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.python_compat import TOO_MANY_VALUES_COUNTED, UNHASHABLE_ELEMENT
+from ..vars.containers.coroutines import WrappedItemVar
 from ..vars.containers.mapping import DictVar, key_of, pairs_of, var_of
 from ..vars.containers.sequence import ListVar, SliceVar, TupleVar
 from ..vars.containers.sets import SetVar
@@ -211,6 +212,8 @@ def call_intrinsic_1(frame: Frame, name: Any) -> None:
         intrinsic_list_to_tuple(frame)
     elif name == "INTRINSIC_UNARY_POSITIVE":
         frame.push(frame.pop().unary(frame.tx, "+"))
+    elif name == "INTRINSIC_ASYNC_GEN_WRAP":
+        frame.push(WrappedItemVar(frame.pop()))
     elif name == "INTRINSIC_STOPITERATION_ERROR":
         pass
     else:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Instructions by which a handler has effects visible outside.
 _SEEN = {
-    "RETURN_VALUE", "RAISE_VARARGS", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "BINARY_OP", "IMPORT_NAME",
+    "RETURN_VALUE", "RAISE_VARARGS", "GET_AWAITABLE", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "BINARY_OP", "IMPORT_NAME",
     "STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_GLOBAL", "STORE_DEREF",
     "DELETE_ATTR", "DELETE_SUBSCR", "DELETE_GLOBAL",
 }
@@ -152,12 +152,9 @@ def _enter(frame: Frame, context: Any) -> ExitVar:
 _ENTER, _EXIT = 0, 1  # arguments of LOAD_SPECIAL
 
 
-@op("LOAD_SPECIAL")
-def load_special(frame: Frame, which: int) -> None:
+def load_exit_or_enter(frame: Frame, which: int) -> None:
     """CPython 3.14 loads `__exit__`, then `__enter__`, and calls the latter. No code of the program runs in between, so
     the context manager is entered at the first of the two. If that breaks the graph, so does the second."""
-    if which not in (_ENTER, _EXIT):
-        frame.tx.graph_break("generator-frame", "LOAD_SPECIAL")
     if which == _EXIT:
         frame.push(_enter(frame, frame.pop()))
         return frame.push(NULL)

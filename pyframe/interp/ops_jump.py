@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..vars.containers.iterator import GeneratorVar
+from ..vars.containers.iterator import ResumableVar
 from ..vars.objects.instances import InstanceVar
 from ..vars.protocol import slots
 from ..vars.protocol.base import Raised, Var
@@ -95,7 +95,7 @@ def send(frame: Frame, label: Any) -> None:
     tx = frame.tx
     item: Var | None
     returned: Var | None = None
-    if isinstance(receiver, GeneratorVar):
+    if isinstance(receiver, ResumableVar):
         item = receiver.send(tx, value)
         returned = receiver.returned
     elif value.is_constant() and value.constant() is None and not isinstance(receiver, InstanceVar):

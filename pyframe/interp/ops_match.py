@@ -18,12 +18,6 @@ _SEQUENCE, _MAPPING, _MATCH_SELF = 1 << 5, 1 << 6, 1 << 22
 BREAKS = {
     **dict.fromkeys(
         (
-            "BEFORE_ASYNC_WITH", "CLEANUP_THROW", "END_ASYNC_FOR", "GET_AITER", "GET_ANEXT", "GET_AWAITABLE",
-        ),
-        "generator-frame",
-    ),
-    **dict.fromkeys(
-        (
             "BUILD_INTERPOLATION", "BUILD_TEMPLATE", "CALL_INTRINSIC_2", "CHECK_EG_MATCH", "DELETE_GLOBAL",
         ),
         "unsupported-instruction",

@@ -42,6 +42,7 @@ from ..emit.resume import continuation
 from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
 from ..options import Options
 from ..vars import wrap as wrapping
+from ..vars.containers.coroutines import AsyncGeneratorVar, CoroutineVar
 from ..vars.containers.iterator import Call, GeneratorVar, NotRebuilt
 from ..vars.containers.mapping import ObjectKey, key_of
 from ..vars.objects.class_writes import WrittenClassVar
@@ -60,7 +61,7 @@ from ..vars.stdlib.warning_filters import CatchWarningsVar
 from ..vars.torch_objects import error_on_graph_break, loop_varying
 from ..vars.torch_objects.overrides import Overrides
 from ..vars.tracer import Tracer
-from . import asserts, limits, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
+from . import asserts, limits, ops_async, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
 from .aliases import guard_aliases, source_of_cell
 from .bind import bind
 from .frame import Frame, Outcome, UntouchedVar
@@ -69,9 +70,9 @@ from .limits import Budget, LongParts
 from .planned_breaks import RAISES, BreakPlanner, Planned, PlannedBreak
 
 T = TypeVar("T")
-HANDLER_FILES = (ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack, _builtins)
+HANDLER_FILES = (ops_async, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack, _builtins)
 MAX_DEPTH = 60
-CO_GENERATOR, CO_ASYNC = 0x20, 0x80 | 0x200
+CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
 # Objects of these types may be shared freely: their identity is not tracked.
 _PLAIN = frozenset({int, bool, float, complex, str, bytes, type(None)})
 _SHARED = (type, types.FunctionType, types.ModuleType)
@@ -344,8 +345,6 @@ class Trace:
             fn = FunctionVar(fn, ConstSource.of(fn, fn.__qualname__))
         if len(self.frames) > MAX_DEPTH:
             self.graph_break("inline-depth", fn.describe())
-        if fn.code.co_flags & CO_ASYNC:
-            self.graph_break("generator-frame", fn.describe())
         if fn.fn is not None and not _C.runs_its_code(fn.fn):
             self.graph_break("unknown-c-function", f"{fn.name}(), whose call does not run its own code")
         if fn.source is not None and not our_file(fn.code.co_filename):
@@ -362,7 +361,7 @@ class Trace:
         frame = Frame(self, fn.code, fn.globals, globals_source, function=fn)
         frame.locals = bind(self, fn, args, kwargs)
         frame.free = fn.cells(self)
-        if fn.code.co_flags & CO_GENERATOR:
+        if fn.code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR):
             return self._generator(frame, (fn, args, kwargs))
         return frame.run().value
 
@@ -555,7 +554,13 @@ class Trace:
                 return None
             return outcome.value
 
-        var = GeneratorVar(resume, frame.in_try, call, self.steps, types.GeneratorType)
+        var: GeneratorVar
+        if frame.code.co_flags & CO_COROUTINE:
+            var = CoroutineVar(resume, frame.in_try, call, self.steps)
+        elif frame.code.co_flags & CO_ASYNC_GENERATOR:
+            var = AsyncGeneratorVar(resume, frame.in_try, call, self.steps)
+        else:
+            var = GeneratorVar(resume, frame.in_try, call, self.steps, types.GeneratorType)
         self.generators.append(var)
         return var
 
@@ -575,7 +580,9 @@ class Trace:
         try:
             self._check_generators()
             self._check_raised()
-            return self.output(self, root, end).build()
+            result = self.output(self, root, end).build()
+            self._check_coroutines()
+            return result
         except (NotRebuilt, SkipFrame) as lost:
             planned = self.breaks.planned.get(self.steps)
             if end.brk is not None and planned is not None and planned.inner is not None:
@@ -606,6 +613,13 @@ class Trace:
         for generator in self.generators:
             if generator.started and not generator.done and generator.in_try():
                 raise NotRebuilt("a generator that is suspended inside a try block", generator.created_at)
+            if isinstance(generator, AsyncGeneratorVar):
+                generator.check_ended(self)
+
+    def _check_coroutines(self) -> None:
+        for generator in self.generators:
+            if isinstance(generator, CoroutineVar):
+                generator.check_awaited()
 
     def _check_raised(self) -> None:
         """An exception that existed before the frame and was raised here must get its traceback."""
@@ -615,7 +629,7 @@ class Trace:
 
     def _root(self) -> Frame:
         func = self.func
-        if func.__code__.co_flags & (CO_GENERATOR | CO_ASYNC):
+        if func.__code__.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR):
             raise SkipFrame("a generator or coroutine")
         root = Frame(self, func.__code__, func.__globals__, GlobalsSource(), is_root=True)
         self.frames.append(root)

@@ -67,10 +67,11 @@ def f(x):
     torch.set_default_device(None)
     return x + 1
 """),
-    ("A context manager that is a lock, if objects change or tensors are computed inside", "unsupported-context-manager",
-     """
+    ("A context manager that is a lock, if objects change or tensors are computed inside while other threads run Python "
+     "code", "unsupported-context-manager", """
 import threading
-lock = threading.Lock()
+lock, done = threading.Lock(), threading.Event()
+threading.Thread(target=done.wait, args=(600,), daemon=True).start()
 def f(x):
     with lock:
         return x + 1
@@ -114,11 +115,12 @@ x = Holder(torch.ones(3))
 def f(x):
     return x + 1
 """),
-    ("A coroutine, or a generator that is used outside of what is traced", "generator-frame", """
-async def wait(x):
-    return x
+    ("A generator or coroutine that is used outside of what is traced, such as a coroutine that an event loop runs",
+     "generator-frame", """
+kept = []
 def f(x):
-    wait(x).close()
+    kept.append(x + i for i in range(3))
+    next(kept[-1])
     return x + 1
 """),
     ("`class` statements of enumerations and exception groups", "unsupported-object", """

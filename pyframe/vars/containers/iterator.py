@@ -12,7 +12,7 @@ import inspect
 import itertools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from ..codegen import Codegen
 from ..protocol import dunder, slots
@@ -60,6 +60,9 @@ class IteratorVar(Var):
 
     def truth(self, tx: Tracer) -> bool:
         return True
+
+    def length(self, tx: Tracer) -> Var:
+        tx.raise_(TypeError, f"object of type {self.type.__name__!r} has no len()")
 
     def contains(self, tx: Tracer, item: Var) -> bool:
         while (each := self.next_(tx)) is not None:
@@ -270,7 +273,51 @@ class NotRebuilt(NotRebuildable):
         self.step, self.kind = step, kind
 
 
-class GeneratorVar(IteratorVar):
+class ResumableVar(IteratorVar):
+    """An iterator with `send` and `throw`. `resume(tx, sent, thrown)` continues it with a value or an exception and
+    returns the next item, or None at the end, when `returned` is set."""
+
+    __slots__ = ("returned",)
+
+    def __init__(self, type_: type) -> None:
+        super().__init__(type_)
+        self.returned: Var | None = None
+
+    def resume(self, tx: Tracer, sent: Var, thrown: Var | None) -> Var | None:
+        raise NotImplementedError
+
+    def close(self, tx: Tracer) -> None:
+        raise NotImplementedError
+
+    def advance(self, tx: Tracer) -> Var | None:
+        return self.resume(tx, make(None), None)
+
+    def stop(self, tx: Tracer) -> NoReturn:
+        value, self.returned = self.returned, None
+        tx.raise_(StopIteration, *([] if value is None or slots.constant_or(value, 0) is None else [value]))
+
+    def send(self, tx: Tracer, value: Var) -> Var | None:
+        """`self.send(value)`; None at the end."""
+        return self.resume(tx, value, None)
+
+    def throw(self, tx: Tracer, exc: Var) -> Var | None:
+        """`self.throw(exc)`; None at the end."""
+        return self.resume(tx, make(None), exc)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "close":
+            self.close(tx)
+            return make(None)
+        if name not in ("send", "throw"):
+            return super().call_method(tx, name, args, kwargs)
+        if name == "send":
+            item = self.send(tx, args[0])
+        else:
+            item = self.throw(tx, tx.exception(args[0], *args[1:2]))
+        return self.stop(tx) if item is None else item
+
+
+class GeneratorVar(ResumableVar):
     """A generator whose body is traced inline.
 
     `run(tx, sent, thrown)` resumes the body with a value or an exception and returns the next yielded item, or None at
@@ -278,31 +325,31 @@ class GeneratorVar(IteratorVar):
     instruction number of the call in the root frame.  `in_try` tells whether the program would handle an exception
     raised where the body is suspended."""
 
-    __slots__ = ("in_try", "created_at", "origin", "returned", "run", "running", "started")
+    __slots__ = ("in_try", "created_at", "origin", "run", "running", "started")
+
+    what: ClassVar[str] = "generator"
+    not_raised: ClassVar[tuple[type[Exception], ...]] = (StopIteration,)  # the body cannot raise these
+    prefix: ClassVar[str] = "gi_"
 
     def __init__(self, run: Resume, in_try: Callable[[], bool], origin: Call, created_at: int, type_: type) -> None:
         super().__init__(type_)
         self.started = self.running = False
         self.run, self.in_try, self.origin, self.created_at = run, in_try, origin, created_at
-        self.returned: Var | None = None
 
     def forget(self) -> None:
         """Drop the body, which holds a reference to this Var (a cycle).  The generator cannot be resumed afterwards."""
         self.done = True
         del self.run, self.in_try, self.origin
 
-    def advance(self, tx: Tracer) -> Var | None:
-        return self._resume(tx, make(None), None)
-
-    def _resume(self, tx: Tracer, sent: Var, thrown: Var | None) -> Var | None:
+    def resume(self, tx: Tracer, sent: Var, thrown: Var | None) -> Var | None:
         if self.done:
             if thrown is not None:
                 raise Raised(thrown)
             return None
         if self.running:
-            tx.raise_(ValueError, "generator already executing")
+            tx.raise_(ValueError, f"{self.what} already executing")
         if not self.started and slots.constant_or(sent, 0) is not None:
-            tx.raise_(TypeError, "can't send non-None value to a just-started generator")
+            tx.raise_(TypeError, f"can't send non-None value to a just-started {self.what}")
         self.running, ended = True, True
         try:
             if thrown is not None and not self.started:
@@ -311,24 +358,13 @@ class GeneratorVar(IteratorVar):
             item = self.run(tx, sent, thrown)
             ended = item is None
         except Raised as raised:
-            if issubclass(raised.exc.python_type(), StopIteration):
-                tx.raise_from(RuntimeError, raised.exc, "generator raised StopIteration")
+            for kind in self.not_raised:
+                if issubclass(raised.exc.python_type(), kind):
+                    tx.raise_from(RuntimeError, raised.exc, f"{self.what} raised {kind.__name__}")
             raise
         finally:
             self.running, self.done = False, ended
         return item
-
-    def stop(self, tx: Tracer) -> NoReturn:
-        value, self.returned = self.returned, None
-        tx.raise_(StopIteration, *([] if value is None or slots.constant_or(value, 0) is None else [value]))
-
-    def send(self, tx: Tracer, value: Var) -> Var | None:
-        """`self.send(value)`; None if the generator ends."""
-        return self._resume(tx, value, None)
-
-    def throw(self, tx: Tracer, exc: Var) -> Var | None:
-        """`self.throw(exc)`; None if the generator ends."""
-        return self._resume(tx, make(None), exc)
 
     def close(self, tx: Tracer) -> None:
         if not self.started:
@@ -342,14 +378,14 @@ class GeneratorVar(IteratorVar):
                 raise
             return
         if item is not None:
-            tx.raise_(RuntimeError, "generator ignored GeneratorExit")
+            tx.raise_(RuntimeError, f"{self.what} ignored GeneratorExit")
 
     def reconstruct(self, cg: Codegen) -> None:
         if self.done:
             cg.load_call(_ended)
             return
         if self.started:
-            raise NotRebuilt("a generator that has started and is still needed after the graph", self.created_at)
+            raise NotRebuilt(f"a {self.what} that has started and is still needed after the graph", self.created_at)
         fn, args, kwargs = self.origin
         cg.load(fn)
         loads = [*args, *kwargs.values()]
@@ -364,28 +400,20 @@ class GeneratorVar(IteratorVar):
         return inspect.GEN_SUSPENDED if self.started else inspect.GEN_CREATED
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        match name:
-            case "gi_running":
+        field = name.removeprefix(self.prefix)
+        match field if field != name or name.startswith("__") else None:
+            case "running":
                 return make(self.running)
-            case "gi_suspended":
+            case "suspended":
                 return make(self.state() == inspect.GEN_SUSPENDED)
-            case "gi_frame" if self.done:
+            case "frame" if self.done:
                 return make(None)
-            case "__name__" | "__qualname__" | "gi_code" if self.type is types.GeneratorType:
-                return self.origin[0].getattr_(tx, name.replace("gi_code", "__code__"))
+            case "__name__" | "__qualname__" | "code" if self.type in _OF_FUNCTIONS:
+                return self.origin[0].getattr_(tx, "__code__" if field == "code" else name)
         return super().getattr_(tx, name)
 
-    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if name == "close":
-            self.close(tx)
-            return make(None)
-        if name not in ("send", "throw"):
-            return super().call_method(tx, name, args, kwargs)
-        if name == "send":
-            item = self.send(tx, args[0])
-        else:
-            item = self.throw(tx, tx.exception(args[0], *args[1:2]))
-        return self.stop(tx) if item is None else item
+
+_OF_FUNCTIONS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
 def _ended() -> Iterator[Any]:

@@ -79,8 +79,8 @@ class LockVar(Var):
 class SharedLockVar(HeldVar):
     """A lock that existed before the trace.
 
-    The lock is acquired for real if the graph breaks while it is held. It is also acquired for real if other threads run
-    Python code and the program changes an object or computes with tensors, to which another thread may be writing.
+    The lock is acquired for real if the graph breaks while it is held. It is also acquired for real if other threads
+    run Python code and the program changes an object or computes with tensors, which another thread may be changing.
     """
 
     __slots__ = ("begun", "by_name", "tx")

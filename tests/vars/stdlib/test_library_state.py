@@ -10,6 +10,7 @@ import functools
 import inspect
 import math
 import struct
+import sys
 import threading
 import weakref
 import zlib
@@ -395,17 +396,30 @@ def test_a_cache_that_leaves_the_graph():
     run(f, (X,), (X * 2,))
 
 
-def test_a_lock_is_taken_for_real_where_the_program_works_under_it():
+def changes_under_a_lock(x):
+    with LOCK:
+        HELD["n"] = HELD.get("n", 0) + 1
+    return x * HELD["n"]
+
+
+def computes_under_a_lock(x):
+    with LOCK:
+        return x + 1
+
+
+@pytest.fixture
+def other_thread():
+    """Another thread that runs Python code."""
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    yield
+    done.set()
+    thread.join()
+
+
+def test_a_lock_is_taken_for_real_where_the_program_works_under_it(other_thread):
     seen = []
-
-    def changes(x):
-        with LOCK:
-            HELD["n"] = HELD.get("n", 0) + 1
-        return x * HELD["n"]
-
-    def computes(x):
-        with LOCK:
-            return x + 1
 
     def breaks(x):
         with RLOCK, LOCK:
@@ -413,7 +427,7 @@ def test_a_lock_is_taken_for_real_where_the_program_works_under_it():
             seen.append(LOCK.locked())
         return x + 1
 
-    for fn in (changes, computes, breaks):
+    for fn in (changes_under_a_lock, computes_under_a_lock, breaks):
         HELD.pop("n", None)
         expected = fn(X), fn(X * 2)
         HELD.pop("n", None)
@@ -421,6 +435,73 @@ def test_a_lock_is_taken_for_real_where_the_program_works_under_it():
         compiled = pyframe.compile(fn, backend="eager")
         assert same(expected, (compiled(X), compiled(X * 2))) and not LOCK.locked()
     assert seen == [True] * 4
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """No other thread runs Python code, although the process of the tests may have some."""
+    monkeypatch.setattr(sys, "_current_frames", lambda: {threading.get_ident(): None})
+
+
+def test_a_lock_is_not_taken_while_no_other_thread_runs(alone):
+    module = torch.nn.Linear(3, 3)
+
+    def by_name(x):
+        LOCK.acquire()
+        try:
+            HELD["n"] = HELD.get("n", 0) + int(LOCK.locked())
+            return x * HELD["n"]
+        finally:
+            LOCK.release()
+
+    def installs(x):
+        with RLOCK, LOCK:
+            if not hasattr(module, "ready"):
+                module.register_forward_hook(lambda module, args, result: result * 2)
+                module.ready = True
+        return module(x)
+
+    for fn in (changes_under_a_lock, computes_under_a_lock, by_name):
+        HELD.pop("n", None)
+        expected = fn(X), fn(X * 2)
+        HELD.pop("n", None)
+        compiled = pyframe.compile(fn, backend="eager", fullgraph=True)
+        assert same(expected, (compiled(X), compiled(X * 2))) and not LOCK.locked()
+    plain = module(X)
+    compiled = pyframe.compile(installs, backend="eager", fullgraph=True)
+    assert all(torch.allclose(compiled(X), plain * 2) for _ in range(2)) and len(module._forward_hooks) == 1
+
+
+def test_a_lock_is_taken_once_another_thread_runs():
+    compiled = pyframe.compile(computes_under_a_lock, backend="eager")
+    compiled(X)
+    order = []
+
+    def call():
+        compiled(X)
+        order.append("called")
+
+    with LOCK:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join(0.2)
+        order.append("released")
+    thread.join()
+    assert order == ["released", "called"]
+
+
+def test_a_lock_that_a_break_leaves_taken_is_taken(alone):
+    def fn(x):
+        LOCK.acquire()
+        y = x + 1
+        pyframe.graph_break()
+        held = LOCK.locked()
+        LOCK.release()
+        return y, held
+
+    compiled = pyframe.compile(fn, backend="eager")
+    for _ in range(2):
+        assert same(compiled(X), (X + 1, True)) and not LOCK.locked()
 
 
 def test_a_lock_that_another_has_is_waited_for():
