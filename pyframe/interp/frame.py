@@ -215,7 +215,9 @@ class Frame:
         except Raised as raised:
             if waiting is not None and issubclass(raised.exc.python_type(), StopIteration) and raised.exc is not exc:
                 self._sent(self.tx.getattr(raised.exc, "value"))
-            elif not self.unwind(raised):
+                return None
+            self.push(ConstVar(None))  # what CPython pushes when it resumes a frame to raise an exception in it
+            if not self.unwind(raised):
                 raise
             return None
         if item is not None:

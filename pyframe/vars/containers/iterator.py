@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NoReturn
 from ..codegen import Codegen
 from ..protocol import dunder, slots
 from ..protocol.base import NotRebuildable, Raised, Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import MethodVar, make
 from ..registry import Args, Kwargs, register
 from ..tracer import Tracer
@@ -71,7 +72,7 @@ class IteratorVar(Var):
         return False
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        if not hasattr(self.type, name):
+        if lookup(self.type, name) is MISSING:
             tx.raise_(AttributeError, f"{self.type.__name__!r} object has no attribute {name!r}")
         if not callable(getattr(self.type, name)):
             return self.unsupported(tx, f"attribute {name!r}")

@@ -187,7 +187,7 @@ class DictVar(Var):
         tx.effects.change("DICT", self, None, tx.user_line)
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        if self.cls is collections.OrderedDict and not hasattr(self.cls, name):
+        if self.cls is collections.OrderedDict and lookup(self.cls, name) is MISSING:
             if name in self.fields:
                 return self.fields[name]
             if self.source is not None:
@@ -195,14 +195,14 @@ class DictVar(Var):
                 if name in held:
                     return tx.wrap(held[name], AttrSource(self.source, name))
                 tx.guard(self.source, "NO_ATTR", name)
-        if not hasattr(self.cls, name):
+        if lookup(self.cls, name) is MISSING:
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         if name == "default_factory":
             return self.factory or ConstVar(None)
         return make(self.cls) if name == "__class__" else attribute_of_type(tx, self, name)
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
-        if self.cls is not collections.OrderedDict or hasattr(self.cls, name) or value is None:
+        if self.cls is not collections.OrderedDict or lookup(self.cls, name) is not MISSING or value is None:
             super().setattr_(tx, name, value)
         else:
             self.fields[name] = value

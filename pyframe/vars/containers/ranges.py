@@ -10,7 +10,7 @@ from ...core.source import Source
 from ..codegen import Codegen
 from ..protocol import slots
 from ..protocol.base import Var
-from ..protocol.const import FOLDED, ConstVar, fold, maker
+from ..protocol.const import FOLDED, ConstVar, as_index, fold, maker
 from ..tracer import Tracer
 from .iterator import KnownIteratorVar
 from .sequence import SequenceVar
@@ -62,7 +62,7 @@ class RangeVar(SequenceVar):
         return super().getattr_(tx, name)
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
-        return fold(tx, operator.getitem, self.value, key.constant())
+        return fold(tx, operator.getitem, self.value, as_index(tx, key).constant())
 
     def truth(self, tx: Tracer) -> bool:
         return bool(self.value)

@@ -10,6 +10,7 @@ from ...core.source import Source
 from ..codegen import Codegen
 from ..protocol import dunder
 from ..protocol.base import NotConstant, Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import COMPARE, ConstVar, attribute_of_type, fold, make, maker
 from ..protocol.text import TextPlaceholder
 from ..tracer import Tracer
@@ -93,7 +94,7 @@ class SetVar(Var):
         tx.effects.change("SET", self, None, tx.user_line)
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        if not hasattr(self.cls, name):
+        if lookup(self.cls, name) is MISSING:
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         return make(self.cls) if name == "__class__" else attribute_of_type(tx, self, name)
 

@@ -43,6 +43,11 @@ class _Member(InstanceVar):
         make_flags(op, self, other)
         return super().binary(tx, op, other, reflected)
 
+    def unary(self, tx: Tracer, op: str) -> Var:
+        if op == "~" and isinstance(self.value, enum.Flag):
+            enum.Flag.__invert__(self.value)  # which keeps the result in the member, as `make_flags` does
+        return super().unary(tx, op)
+
     def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
 

@@ -21,6 +21,7 @@ from ..codegen import Codegen
 from ..containers.sequence import TupleVar
 from ..protocol import arity, dunder, result_size_bounds, slots
 from ..protocol.base import HeldVar, NotConstant, Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, attribute_of_type, fold, make
 from ..registry import Handler, call_model, is_overridable
 from ..tracer import Tracer
@@ -429,10 +430,10 @@ class PartialVar(Var):
     def getattr_(self, tx: Tracer, name: str) -> Var:
         parts = {"func": self.fn, "args": TupleVar(self.args), "keywords": make(dict(self.kwargs))}
         found = self.attrs.get(name) or parts.get(name)
-        if found is None and self.source is None and not hasattr(functools.partial, name):
+        if found is None and self.source is None and lookup(functools.partial, name) is MISSING:
             tx.raise_(AttributeError, f"'functools.partial' object has no attribute {name!r}")
-        if found is None and name.startswith("__") and hasattr(functools.partial, name):
-            return attribute_of_type(tx, self, name)
+        if found is None and name.startswith("__") and lookup(functools.partial, name) is not MISSING:
+            return make(functools.partial) if name == "__class__" else attribute_of_type(tx, self, name)
         return super().getattr_(tx, name) if found is None else found
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
@@ -447,7 +448,7 @@ class PartialVar(Var):
         return super().call_method(tx, name, args, kwargs) if found is None else found
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
-        if self.source is not None or value is None or hasattr(functools.partial, name):
+        if self.source is not None or value is None or lookup(functools.partial, name) is not MISSING:
             self.unsupported(tx, f"setting attribute {name!r}")
         else:
             self.attrs[name] = value

@@ -152,6 +152,8 @@ class ConstVar(HeldVar):
         return fold(tx, getattr(self.value, name), *values, **named)
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
+        if isinstance(self.value, str | bytes):
+            key = as_index(tx, key)
         if not key.is_constant():
             return self.unsupported(tx, "indexing by an unknown value")
         return fold(tx, operator.getitem, self.value, key.constant())
@@ -268,6 +270,13 @@ class MethodVar(Var):
         cg.load(self.obj)
         cg.emit("LOAD_ATTR", self.name)
 
+
+
+def as_index(tx: Tracer, key: Var) -> Var:
+    """`key`, or the result of its `__index__` if it is an object of a class of the program that has one."""
+    special = getattr(key, "special", None)
+    method: Var | None = None if key.is_constant() or special is None else special(tx, "__index__")
+    return key if method is None else tx.call(method, [], {})
 
 
 def attribute_of_type(tx: Tracer, obj: Var, name: str) -> Var:
