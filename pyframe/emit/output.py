@@ -20,6 +20,7 @@ from ..core.source import ConstSource, Source, is_drawn
 from ..errors import GraphBreak, Restart, SkipFrame
 from ..vars.containers.iterator import NotRebuilt
 from ..vars.containers.sequence import TupleVar, is_plain
+from ..vars.higher_order.tensor_hooks import check_escapes, follow_changes
 from ..vars.numbers.dynamic import CaptureHistory
 from ..vars.protocol.base import NotRebuildable, Var
 from ..vars.protocol.const import ConstVar
@@ -65,9 +66,7 @@ class OutputBuilder:
     def build(self) -> TraceResult:
         """Emit the code twice: a dry run finds what the graph has to return, the second run writes the code."""
         tx = self.tx
-        if any(hook.is_outdated(tx) for hook in tx.graph.traced_hooks):
-            tx.graph.history.traces_hooks = False
-            raise Restart()
+        follow_changes(tx)
         dry = ValueEmitter(self.assembler(), self.cells, tx.func)
         dry.rewritten = tx.rewritten
         try:
@@ -77,6 +76,7 @@ class OutputBuilder:
             raise
         except NotRebuildable as error:
             raise SkipFrame(str(error)) from error
+        check_escapes(tx, dry.counts)
         wanted = list(dry.wanted.values())
         required = [] if tx.graph.required is None else [tx.graph.required]
         gm = tx.graph.finish([*wanted, *required])

@@ -23,8 +23,9 @@ from ..emit.finished_trace import End, FinishedTrace, RootFrame
 from ..emit.output import OutputBuilder, TraceResult
 from ..emit.reconstruct import ValueEmitter
 from ..emit.replay import distinct
-from ..errors import Restart, Unsupported
+from ..errors import Unsupported
 from ..vars.containers.sequence import SizeVar
+from ..vars.higher_order.tensor_hooks import follow_changes
 from ..vars.numbers.symint import NumberVar
 from ..vars.protocol.base import NotRebuildable, Var
 from ..vars.torch_objects.nnmodule import NNModuleVar
@@ -102,9 +103,7 @@ class ProgramOutput(OutputBuilder):
 
     def build(self) -> ProgramResult:
         tx = self.tx
-        if any(hook.is_outdated(tx) for hook in tx.graph.traced_hooks):
-            tx.graph.history.traces_hooks = False
-            raise Restart()
+        follow_changes(tx)
         if self.end.value is None:
             assert self.end.brk is not None
             raise Unsupported(describe(self.end.brk.kind, self.end.brk.detail, self.end.brk.stack))

@@ -7,14 +7,20 @@ its effects belong to the backward pass and cannot be replayed after the forward
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
 from ...core.in_order import for_autograd, in_order
+from ...errors import Restart
 from ..codegen import Codegen
+from ..containers.mapping import DictVar
+from ..containers.sequence import ListVar
+from ..containers.sets import SetVar
+from ..objects.functions import CellVar
+from ..objects.instances import InstanceVar
 from ..protocol.base import Raised, Var
 from ..protocol.const import ConstVar, MethodVar
 from ..registry import Args, Kwargs, register
@@ -24,18 +30,60 @@ from .control_flow import state_of, unchanged
 
 
 class TracedHook:
-    """A hook that was traced when it was registered. The backward pass calls it later: then it reads what cells,
-    containers and attributes hold by that time."""
+    """A hook that was traced when it was registered, by `node`. The backward pass calls it later: then it reads what
+    cells, containers and attributes hold by that time."""
 
-    def __init__(self, tx: Tracer, hook: Var) -> None:
-        self.hook, self.effects = hook, len(tx.effects)
+    def __init__(self, tx: Tracer, tensor: TensorVar, hook: Var, node: Any) -> None:
+        self.tensor, self.hook, self.node, self.changes = tensor, hook, node, tx.effects.changes
         self.kept: list[Any] = []
         self.state = state_of(tx, [hook], self.kept)
 
     def is_outdated(self, tx: Tracer) -> bool:
         """Whether the program has changed since what the hook may have read."""
-        changed = (id(effect.target) for effect in list(tx.effects)[self.effects :])
-        return any(each in self.state for each in changed) or not unchanged(self.state, state_of(tx, [self.hook]))
+        return tx.effects.changes != self.changes or not unchanged(self.state, state_of(tx, [self.hook]))
+
+    def escapes(self, tx: Tracer, rebuilt: Container[int]) -> bool:
+        """Whether an object that the hook reads is needed after the frame, where the program may change it before the
+        backward pass. `rebuilt`: the ids of the Vars that the new bytecode rebuilds."""
+        kept: list[Any] = []
+        state_of(tx, [self.hook], kept)
+        return any(isinstance(var, _CHANGEABLE) and var.source is None and id(var) in rebuilt for var in kept)
+
+    def trace_again(self, tx: Tracer) -> bool:
+        """Trace the hook with what it reads now, at the end of the frame. False if that fails, if a backward pass of
+        the graph calls it before, or if it takes values that are computed after it was registered."""
+        if self.node._erased:
+            return True
+        if _differentiates(self.node):
+            return False
+        outer = tx.graph.stack.current
+        traced = tx.speculate(lambda: _trace(tx, self.tensor, self.hook))
+        if traced is None or tx.graph.stack.current is not outer:
+            return False
+        gm, lifted = traced
+        args = [tx.graph.values.for_node(var) for var in lifted]
+        if not all(arg < self.node for arg in args):
+            return False
+        self.node.target, self.node.args = _hooking(gm), (self.node.args[0], *args)
+        return True
+
+
+_CHANGEABLE = (CellVar, ListVar, DictVar, SetVar, InstanceVar)
+
+
+def check_escapes(tx: Tracer, rebuilt: Container[int]) -> None:
+    """Have hooks registered eagerly that may read what the program changes after the frame; `rebuilt` as above."""
+    if any(not hook.node._erased and hook.escapes(tx, rebuilt) for hook in tx.graph.traced_hooks):
+        tx.graph.history.traces_hooks = False
+        raise Restart()
+
+
+def follow_changes(tx: Tracer) -> None:
+    """Trace the hooks again that read what the program has changed since they were registered."""
+    hooks: list[TracedHook] = tx.graph.traced_hooks
+    if not all(hook.trace_again(tx) for hook in hooks if hook.is_outdated(tx)):
+        tx.graph.history.traces_hooks = False
+        raise Restart()
 
 
 class TensorHookVar(Var):
@@ -117,6 +165,16 @@ def _register_hook(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         return tensor.unsupported(tx, "register_hook() of a function that reads what changes later")
     if not tensor.fake.requires_grad or tx.graph.in_mode:
         return tensor.unsupported(tx, "register_hook() in a nested graph, under a mode, or without a gradient,")
+    gm, lifted = _trace(tx, tensor, hook)
+    node = _early(tx, tensor, _hooking(gm), lifted)
+    tx.graph.traced_hooks.append(TracedHook(tx, tensor, hook, node))
+    handle = TensorHookVar(tensor, node)
+    tensor.hooks.append(handle)
+    return handle
+
+
+def _trace(tx: Tracer, tensor: TensorVar, hook: Var) -> tuple[Any, list[Var]]:
+    """The graph of a hook, and the values that it takes after the gradient."""
     nested = tx.graph.stack.enter()
     with tx.graph.fake_mode:
         gradient = tx.graph.stack.tensor_argument(torch.empty_like(tensor.fake).detach())
@@ -133,12 +191,7 @@ def _register_hook(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     outputs = [result] if isinstance(result, TensorVar) else []
     if not outputs and not (result.is_constant() and result.constant() is None):
         return tensor.unsupported(tx, f"a hook that returns {result.describe()}")
-    gm, lifted = tx.graph.end_nested(nested, outputs or [gradient])
-    tx.graph.traced_hooks.append(TracedHook(tx, hook))
-    node = _early(tx, tensor, _hooking(gm), lifted)
-    handle = TensorHookVar(tensor, node)
-    tensor.hooks.append(handle)
-    return handle
+    return tx.graph.end_nested(nested, outputs or [gradient])
 
 
 @register(torch.Tensor, method="retain_grad")
