@@ -43,6 +43,8 @@ from .schedule import print_schedule, schedule
 from .schedule.depthwise_gradient import with_depthwise_gradients
 from .schedule.flex_attention import with_flex_attention
 from .schedule.row_attention import with_row_attention
+from .schedule.settled import mark_settled
+from .schedule.shared_rows import with_shared_rows
 from .transforms import Transform, apply_to_aten
 
 if TYPE_CHECKING:
@@ -218,6 +220,7 @@ def generate_aten(
     show("ir", print_graph, graph)
     with report.phase("schedule"):
         groups = with_depthwise_gradients(with_row_attention(with_flex_attention(schedule(graph))))
+        groups = with_shared_rows(groups, graph)
     if options.max_autotune:
         from .autotune import tuned  # imported only if it is used
 
@@ -228,6 +231,7 @@ def generate_aten(
 
         groups = with_generated_products(groups, graph)
     show("schedule", print_schedule, groups)
+    mark_settled(groups, graph)
     with report.phase("codegen"):
         source, spec = codegen(groups, graph, release, training, captured)
     spec = replace(spec, uncounted=uncounted)

@@ -224,7 +224,10 @@ plan_cuda_counters(run *r, const step *s)
 }
 
 /* The driver reads each parameter, before it returns, from the address given for it: for a buffer that is its entry in
- * the run, for a number in memory of the host the number itself. */
+ * the run, for a number in memory of the host the number itself.
+ *
+ * The first kernel of a run starts when all work before it has ended. Those behind it may then read inputs that no
+ * kernel of the plan writes at any time. */
 static int32_t
 launch_kernel(run *r, const step *s)
 {
@@ -240,7 +243,9 @@ launch_kernel(run *r, const step *s)
     for (Py_ssize_t i = 0; i < l->n_tail; i++) {
         params[s->n_bufs + i] = l->tail[i];
     }
-    if (l->waits && cuda_driver.launch_with != NULL) {
+    int first = !r->launched;
+    r->launched = 1;
+    if (l->waits && !first && cuda_driver.launch_with != NULL) {
         cuda_launch_attribute early = {CUDA_PROGRAMMATIC_STREAM_SERIALIZATION, 0, {.allowed = 1}};
         cuda_launch how = {{l->grid[0], l->grid[1], l->grid[2]}, {l->block, 1, 1}, l->shared, r->stream, &early, 1};
         return cuda_driver.launch_with(&how, l->function, params, NULL);

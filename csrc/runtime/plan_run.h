@@ -18,6 +18,7 @@ typedef struct run {
     int arena_is_plans;     /* the arena on the host is the one that the plan keeps */
     PyObject *arena_tensor; /* CUDA: what the arena is memory of */
     void *stream;           /* CUDA */
+    int launched;           /* CUDA: a kernel of this run has been launched */
     PyObject *given; /* the list that the arguments are in, to be emptied once they are read; NULL for a plain call */
     int64_t status; /* set by kernels of the CPU: an index was out of bounds */
     PyObject *labels;       /* names for the profiler's ranges, borrowed from the plan; NULL while nothing records */

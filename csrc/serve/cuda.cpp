@@ -208,7 +208,7 @@ status_word(int device)
 }
 
 void
-launch(const Launch &what, void *stream, std::vector<void *> &params)
+launch(const Launch &what, bool &launched, void *stream, std::vector<void *> &params)
 {
     static void *no_scratch; /* two pointers to memory of Triton's own, which the kernels do not use */
     if (what.grid[0] == 0 || what.grid[1] == 0 || what.grid[2] == 0) {
@@ -219,7 +219,9 @@ launch(const Launch &what, void *stream, std::vector<void *> &params)
     }
     params.push_back(&no_scratch);
     params.push_back(&no_scratch);
-    if (what.waits && driver().launch_with != nullptr) {
+    bool first = !launched;
+    launched = true;
+    if (what.waits && !first && driver().launch_with != nullptr) {
         LaunchAttribute early{PROGRAMMATIC_STREAM_SERIALIZATION, 0, {1}};
         LaunchConfig how{{what.grid[0], what.grid[1], what.grid[2]}, {what.threads, 1, 1}, what.shared, stream, &early, 1};
         check(driver().launch_with(&how, what.function, params.data(), nullptr), "cannot launch a kernel");

@@ -38,7 +38,9 @@ private:
 };
 
 /* `params` holds the address of each parameter that comes before the launch's ints. */
-void launch(const Launch &what, void *stream, std::vector<void *> &params);
+/* `launched`: whether the run has launched a kernel, which this sets. The first one starts when all work before it has
+ * ended, so that those behind it may read inputs that no kernel writes at any time. */
+void launch(const Launch &what, bool &launched, void *stream, std::vector<void *> &params);
 void zero(void *memory, size_t bytes, void *stream);
 
 } // namespace pyframe::cuda

@@ -304,7 +304,7 @@ Instance::run_launch(Frame &frame, const ReadyStep &step) const
         void **address = &frame.data[size_t(step.bufs[i])];
         params.push_back(step.by_value[i] < 0 ? (void *)address : (char *)*address + step.by_value[i]);
     }
-    cuda::launch(step.launch, frame.stream, params);
+    cuda::launch(step.launch, frame.launched, frame.stream, params);
 }
 
 void
@@ -410,6 +410,7 @@ Instance::call(const std::vector<at::Tensor> &args, const std::vector<bool> &int
         }
         current = std::make_unique<cuda::Current>(device.index());
         frame.stream = (void *)c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
+        frame.launched = false;
         if (arena > 0) {
             frame.gpu_arena = at::empty({arena}, at::TensorOptions().dtype(c10::ScalarType::Byte).device(device));
             frame.arena = (char *)frame.gpu_arena.data_ptr();

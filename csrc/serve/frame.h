@@ -93,6 +93,7 @@ public:
 
     std::vector<void *> data;
     void *stream = nullptr;
+    bool launched = false; /* a kernel of this run has been launched */
     int64_t status = 0;
     char *arena = nullptr, *host_arena = nullptr;
     at::Tensor gpu_arena;

@@ -79,7 +79,8 @@ def group_key(group: Group, dtypes: Mapping[str, str], unaligned: Collection[str
     except _Varying:
         return None
     buffers = tuple([
-        (dtypes[name], name in group.stored, name in group.by_value, name in unaligned) for name in numbers.buffers
+        (dtypes[name], name in group.stored, name in group.by_value, name in group.settled, name in unaligned)
+        for name in numbers.buffers
     ])  # fmt: skip
     key = len(group.outer), space, group.fusible, members, buffers
     return GroupKey(key, tuple(numbers.buffers), tuple(numbers.positions))

@@ -128,6 +128,7 @@ class Values:
 
     def __init__(self, group: Group, renames: Mapping[str, Affine], inner: set[str], dtypes: Mapping[str, str]) -> None:
         self.inner, self.dtypes, self.renames, self.by_value = inner, dtypes, renames, group.by_value
+        self.settled = group.settled
         self.table: dict[Any, Val] = {}
         self.stores: list[Store] = []
         self.reductions: list[Val] = []

@@ -59,6 +59,7 @@ USUAL_FUNCTIONS = _DECLARATIONS + "".join(_DEFINITION.format(name=f, instruction
 LIBRARY_FUNCTION = re.compile(r"^(define|declare) .*@(__nv_\w+)\(", re.MULTILINE)
 
 EARLY_LAUNCH = 90  # ten times the first compute capability with programmatic dependent launches
+WAIT_PLACE = re.compile(r"// wait for the kernel ahead: %r\d+")  # what `wait_for_kernel_ahead` of the prelude writes
 ENTRY = re.compile(r"\.entry\s+\w+\([^)]*\)[^{]*\{")
 
 
@@ -98,11 +99,15 @@ def waiting(ptx: str) -> str:
     """`ptx` for a GPU that can start a kernel before the one ahead of it in the stream has ended (compute capability 9
     and later), with two instructions at the start of each kernel: let the kernel behind start as soon as there is room,
     and wait until the one ahead has ended and its writes are visible. The time of a launch then overlaps with the end
-    of the kernel ahead. No kernel may read or write memory before it has waited."""
+    of the kernel ahead. A kernel that calls `wait_for_kernel_ahead` waits there; what it reads before must not change.
+    No other kernel may read or write memory before it has waited, and none may write before."""
     target = re.search(r"\.target\s+sm_(\d+)", ptx)
     if target is None or int(target.group(1)) < EARLY_LAUNCH:
         return ptx
-    return ENTRY.sub(r"\g<0>\n\tgriddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;", ptx)
+    launch, wait = "\tgriddepcontrol.launch_dependents;", "\tgriddepcontrol.wait;"
+    if WAIT_PLACE.search(ptx):
+        return ENTRY.sub(rf"\g<0>\n{launch}", WAIT_PLACE.sub(wait, ptx))
+    return ENTRY.sub(rf"\g<0>\n{launch}\n{wait}", ptx)
 
 
 def change_ptx_of_triton(early: Callable[[], bool], keep: Callable[[str], None]) -> None:

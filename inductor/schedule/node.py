@@ -100,6 +100,7 @@ class Group:
     stored: set[str] = field(default_factory=set)  # written buffers that must reach memory; set by `schedule`
     # Buffers on the CPU that a group on a GPU reads: kernels get their elements as arguments. Set by `schedule`.
     by_value: frozenset[str] = frozenset()
+    settled: frozenset[str] = frozenset()  # buffers that it reads and no kernel of the graph writes; by `mark_settled`
 
     @staticmethod
     def of(node: Node) -> Group:

@@ -149,6 +149,9 @@ def _patch_lang_tensor(tensor, *scope, _patch=interpreter._patch_lang_tensor):
 
 interpreter._patch_lang_tensor = _patch_lang_tensor
 
+# Instructions of the GPU, which kernels use for an order that the interpreter keeps anyway.
+tl.inline_asm_elementwise = lambda *args, **named: None
+
 # Each sum and product of integers is computed in int64 too, for an assertion that is left out unless debug is set:
 # a third of the time.
 assert not interpreter.interpreter_builder.options.debug

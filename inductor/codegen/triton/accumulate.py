@@ -15,7 +15,7 @@ from ...ir.size import AnySize, known, same
 from ...schedule.index import Affine, Index
 from ..values import Val
 from .axes import Axis
-from .emit import Emitter, Piece
+from .emit import NONE, Emitter, Piece
 from .ops import COMPUTE, AnyTemplate, Template, literal, prelude
 
 IDENTITY = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": 0, "all": 1,
@@ -90,6 +90,8 @@ class Reducer:
         self.position_of = value.position_of
         forward = self.position_of is not None and not emitter.backward
         self.ascends = forward and ascending(value.attrs[1], emitter.axes.axis("r"))
+        # A row that does not vary along x is reduced once per program.
+        self.row = ROW if top or emitter.varies(value) else NONE
         self.parts = self._parts()
         self.names = [emitter.fresh("a") for _ in self.parts]
 
@@ -113,7 +115,7 @@ class Reducer:
 
     def declare(self) -> list[str]:
         """The lines before the loop."""
-        shape = self.emitter.shape(self.emitter.whole())
+        shape = self.emitter.shape(self.row | {"r"})
         if self.top and self.emitter.group > 1:
             shape = f"[XBLOCK, RBLOCK // {self.emitter.group}]"
         return [f"{n} = tl.full({shape}, {p.identity}, {COMPUTE[p.kind]})" for n, p in zip(self.names, self.parts)]
@@ -151,8 +153,8 @@ class Reducer:
         for text, identity, axes in texts:
             if "r" in e.masked:
                 text, axes = f"tl.where(rmask, {text}, {identity})", axes | {"r"}
-            if broadcast and axes != e.whole():
-                text = f"tl.broadcast_to({text}, {e.shape(e.whole())})"
+            if broadcast and axes != self.row | {"r"}:
+                text = f"tl.broadcast_to({text}, {e.shape(self.row | {'r'})})"
             out.append(text)
         return out
 
@@ -183,7 +185,7 @@ class Reducer:
 
     def nothing(self) -> None:
         """Writes the result for a row without elements."""
-        shape = self.emitter.shape(ROW)
+        shape = self.emitter.shape(self.row)
         for name, part in zip(self.names, self.parts):
             self.emitter.lines.append(f"{name} = tl.full({shape}, {part.identity}, {COMPUTE[part.kind]})")
 
@@ -229,4 +231,4 @@ class Reducer:
             e.define(self.top, Piece(f"{a}c", self.parts[0].kind, ROW))
             e.define(self.value, Piece(f"{b}c", self.parts[1].kind, ROW))
         else:
-            e.define(self.value, Piece(self.names[-1], self.parts[-1].kind, ROW))
+            e.define(self.value, Piece(self.names[-1], self.parts[-1].kind, self.row))

@@ -222,6 +222,10 @@ class Emitter(KernelWriter):
         """Whether neighbours along the last axis, two by two, certainly have the counters 2 * n and 2 * n + 1."""
         return False
 
+    def varies(self, value: Val) -> bool:
+        """Whether a value may vary from row to row."""
+        return True
+
     def reduced(self, value: Val) -> Piece:
         """The result of a reduction that this kernel does not compute itself. Unsupported unless overridden."""
         raise Unsupported("a reduction used before it is complete")

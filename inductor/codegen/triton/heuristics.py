@@ -21,6 +21,13 @@ LIGHT_VALUES = 64  # values that a point takes at most in a kernel that is light
 TILE_SIDE, TILE_EACH = 64, 16
 HELD_LEAST = 2048  # elements that a program should hold at least; it takes several rows if they are short
 HELD_PRODUCT = 4096  # the same for products with a row, of which a thread holds HELD_EACH_LONG elements
+# Elements of the matrices that a program takes if it computes the row that they are multiplied with or goes through it
+# in steps, enough for that row to cost little, and those of a thread.
+PRODUCT_TILE, PRODUCT_EACH = 11264, 64
+# The shortest and the longest steps through a row whose length is far from a power of 2, the most of them, how many
+# times as long that power of 2 must be; and elements of a thread per step: those of one load in half precision, so that
+# the row and the matrix are divided among threads in the same way.
+STEPS_LEAST, STEPS_LONGEST, STEPS_MOST, STEPS_GAIN, STEPS_EACH = 256, 1024, 16, 1.2, 8
 HELD_LONG = 2048  # row length from which warps wait for each other, so that fewer warps are faster
 HELD_EACH, HELD_EACH_LONG = 16, 32
 HELD_MANY = 4  # number of tensors held at a time from which a thread holds fewer elements of each
@@ -37,6 +44,7 @@ SHARED_STEPS = 8  # blocks per row from which sharing the row is worth a second 
 # Programs up to which a kernel waits itself for the one before it, so that its launch overlaps with the end of that.
 # The wait costs each program some 0.3 us: bias + GELU with 32,768 programs took 44 us on an H200, and 34 us without.
 EARLY_PROGRAMS = 1024
+AHEAD_PROGRAMS = 8192  # the same for kernels that read matrices while they wait
 MAX_WARPS, MAX_WARPS_OF_LARGE_TILES = 16, 32
 SCAN_ROW, SCAN_EACH = 8192, 32  # elements of a row that a program scans at once, and those of a thread
 # Bytes of a row of memory and number of such rows that a program takes at once in scans across them. One warp takes
@@ -58,13 +66,15 @@ STREAM_BYTES = 1 << 24  # size of a tensor from which it will not stay in the ca
 @dataclass(frozen=True)
 class Config:
     """Block sizes by axis letter, and launch options. `split` is the number of programs that share one row; they
-    process its blocks in turn."""
+    process its blocks in turn. `unrolled`: loops over the row are unrolled, so that loads need not wait for the sums of
+    the blocks before them."""
 
     blocks: tuple[tuple[str, int], ...]
     warps: int
     persistent: bool = False
     split: int = 1
     stages: int = 1
+    unrolled: bool = False
 
     def block(self, letter: str) -> int:
         """The block size of an axis."""
@@ -119,7 +129,8 @@ class Shape:
     loads at once. `phases`: passes over a row if it is not held in registers. `once`: the threads of a row exchange
     results only once, at the end. `slow`: the work per element is too much for unrolling the loop. `stores`: elements
     are written. `tiles`: the number of loads of each element: one of a full-size tensor, several of a convolution.
-    `product`: each row is multiplied with elements that all rows share. `sums`: results per row.
+    `product`: each row is multiplied with elements that all rows share. `sums`: results per row. `shared`: each program
+    first reduces a row that is the same for all programs.
     """
 
     rows: int
@@ -134,12 +145,17 @@ class Shape:
     tiles: int
     product: bool = False
     sums: int = 1
+    shared: bool = False
 
 
 def reduction(shape: Shape, sms: int) -> Config:
     """Chooses how rows are reduced: held in registers, in a loop, or shared by several programs."""
     rows, length = shape.rows, shape.length
     if shape.contiguous == "r":
+        if shape.product and shape.tiles and not (shape.stores or shape.mixed or shape.slow):
+            config = _row_products(shape, sms)
+            if config is not None:
+                return config
         if length <= PERSISTENT_ROW:
             return _persistent_rows(shape, sms)
         if shape.mixed:
@@ -155,6 +171,30 @@ def reduction(shape: Shape, sms: int) -> Config:
     if shape.tiles >= MANY_LOADS and ceil_div(rows, columns) < sms:
         block //= LIGHTER
     return _split(shape, columns, min(power(length), block), each, sms)
+
+
+def _row_products(shape: Shape, sms: int) -> Config | None:
+    """Products with a row that each program computes first, or whose length is far from a power of 2. None for others,
+    which are held like any row."""
+    steps = _even_steps(shape.length)
+    if steps is None and (not shape.shared or power(shape.length) > PERSISTENT_ROW):
+        return None
+    length = power(shape.length) if steps is None else shape.length
+    several = max(1, power(PRODUCT_TILE // (length * shape.tiles) + 1) // 2)
+    while several > 1 and ceil_div(shape.rows, several) < WAVES * sms:
+        several //= 2
+    if steps is None:
+        each = _warps(several * length * shape.tiles, PRODUCT_EACH)
+        return Config((("x", several), ("r", length)), each, persistent=True)
+    return Config((("x", several), ("r", steps)), _warps(steps, STEPS_EACH), unrolled=True)
+
+
+def _even_steps(length: int) -> int | None:
+    """The length of equal steps through a row of products that is far from a power of 2: as one block it would have
+    many lanes without an element."""
+    steps = min(length & -length, STEPS_LONGEST)
+    good = steps >= STEPS_LEAST and length // steps <= STEPS_MOST and power(length) >= STEPS_GAIN * length
+    return steps if good else None
 
 
 def _persistent_rows(shape: Shape, sms: int) -> Config:

@@ -42,6 +42,7 @@ class TritonKernel:
     The function takes `bufs` in order, of the types `signature` (pointers, and of HostNumbers numbers), then the 32-bit
     integers `sizes` (sizes that vary, then positions of elements), then the compile-time `constants` (sizes of the
     iteration space and of blocks) by name. `aligned`: the arguments whose address must be a multiple of 16.
+    `ahead`: it reads settled memory before it waits for the kernel ahead.
     `workspace`: if not 0, the last of `bufs` is not an argument of the function but memory for Triton's own use, of so
     many bytes per program. `plain`: it may become one with others that are equal but for sizes (`shared_sizes.py`).
     """
@@ -58,11 +59,13 @@ class TritonKernel:
     sizes: tuple[str, ...] = ()
     workspace: int = 0
     plain: bool = False
+    ahead: bool = False
 
     @property
     def early(self) -> bool:
         """Whether the launch should overlap with the end of the kernel before it."""
-        return math.prod(map(hint, self.grid)) <= heuristics.EARLY_PROGRAMS
+        most = heuristics.AHEAD_PROGRAMS if self.ahead else heuristics.EARLY_PROGRAMS
+        return math.prod(map(hint, self.grid)) <= most
 
 
 @dataclass(frozen=True)
@@ -284,6 +287,7 @@ class _Reduction(_WithPositions):
         self.empty = work.axes.axis("r").size == 0
         self.shared = work.config.split > 1
         self.phase_now = 0
+        self.ahead: list[dict[Val, Piece]] = []  # what is loaded ahead of everything else, by step
         self.totals: dict[Val, ChunkTotal] = {}  # of this program's chunk, for programs that follow
         self.backward = any(v.attrs[1] for v in work.scans)
 
@@ -302,6 +306,8 @@ class _Reduction(_WithPositions):
             self.lines.append("chunk = pid // xblocks")
         if self.config.persistent:
             self.lines += self.place("r", "")
+        if self.config.persistent or self.config.unrolled:
+            self._read_ahead()
         for phase in self.job.phases:
             self.phase_now = phase
             self._phase(phase)
@@ -312,6 +318,38 @@ class _Reduction(_WithPositions):
         kind = "persistent" if self.config.persistent else "shared" if self.shared else "looped"
         kind = kind if self.work.chain is None else "chained"
         return self.finished(kind, tiles * (self.config.split if chunked else 1), unaligned)
+
+    def _read_ahead(self) -> None:
+        """Writes the loads of matrices that are multiplied with a row, before anything waits: for the row, which each
+        program may have to compute, and for the kernel ahead, which may still be writing it. Only what no kernel of the
+        graph writes is read before the kernel ahead has ended."""
+        if not self.work.is_row_product:
+            return
+        loads = [v for v in self.values.table.values() if v.op == "load" and v.loop and not v.args]
+        settled = [v for v in loads if v.attrs[0] in self.values.settled]
+        if all(map(self.work.large, loads)) or not any(map(self.work.large, settled)):
+            return
+        for start in self._steps():
+            with self.loop() as body:
+                body += self.place("r", start)
+                self.ahead.append({v: self.get(v) for v in settled})
+            self.lines += body
+        self.used.add("wait_for_kernel_ahead")
+        self.lines.append("wait_for_kernel_ahead()")
+        if self.config.persistent:
+            self._row.update(self.ahead[0])
+
+    def _steps(self) -> list[str]:
+        """Where the steps of an unrolled loop over the row begin."""
+        if self.config.persistent:
+            return [""]
+        length = self.axes.axis("r").size
+        assert isinstance(length, int)
+        return [str(start) for start in range(0, length, self.config.block("r"))]
+
+    def varies(self, value: Val) -> bool:
+        """As the base class says; of rows that several programs share, each result is treated as varying."""
+        return self.shared or self.work.varies(value)
 
     def _begin_chain(self, chain: Chain) -> None:
         self.dtypes[chain.name] = "int64"
@@ -349,7 +387,7 @@ class _Reduction(_WithPositions):
             for reducer in reducers:
                 reducer.direct()
             for store in stores:
-                self.store(store)
+                self.store(store, only=self._first_program(store))
         else:
             self._looped(reducers, stores)
         for reducer in reducers:
@@ -361,15 +399,22 @@ class _Reduction(_WithPositions):
             else:
                 reducer.results()
 
+    def _first_program(self, store: Store) -> str:
+        """The condition under which a program stores what all programs compute, or "" for other stores."""
+        return "(pid == 0)" if self.work.same_for_all(store) and not self.shared else ""
+
     def _looped(self, reducers: list[Reducer], stores: list[Store]) -> None:
         for reducer in reducers:
             self.lines += reducer.declare()
+        if self.config.unrolled:
+            self._unrolled(reducers, stores)
+            return
         with self.loop() as body:
             body += self.place("r", "start")
             for reducer in reducers:
                 reducer.update()
             for store in stores:
-                self.store(store)
+                self.store(store, only=self._first_program(store))
         if self.backward:
             body = ["start = tl.cdiv(rnumel, RBLOCK) * RBLOCK - RBLOCK - passed", *body]
         variable = "passed" if self.backward else "start"
@@ -377,6 +422,20 @@ class _Reduction(_WithPositions):
             self._through_chunk(variable, body, back=self.phase_now == 0 and not stores)
         else:
             self._through_row(variable, body)
+        for reducer in reducers:
+            reducer.finish()
+
+    def _unrolled(self, reducers: list[Reducer], stores: list[Store]) -> None:
+        for k, start in enumerate(self._steps()):
+            with self.loop() as body:
+                if self.ahead and self._loop is not None:
+                    self._loop.update(self.ahead[k])
+                body += [f"start = {start}", *self.place("r", start)]
+                for reducer in reducers:
+                    reducer.update()
+                for store in stores:
+                    self.store(store, only=self._first_program(store))
+            self.lines += body
         for reducer in reducers:
             reducer.finish()
 

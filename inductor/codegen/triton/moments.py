@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ...ir.size import AnySize, same
 from ...schedule.index import Affine
 from ..values import Val, Values
-from .accumulate import ROW, Part, Reducer
+from .accumulate import Part, Reducer
 from .emit import Emitter, Piece
 
 
@@ -111,8 +111,8 @@ class MomentsReducer(Reducer):
         e, (first, mean, squares) = self.emitter, self.names
         center = e.fresh()
         e.lines.append(f"{center} = {first} + {mean}")
-        e.define(self.pair.center, Piece(center, "f", ROW))
-        e.define(self.pair.squares, Piece(squares, "f", ROW))
+        e.define(self.pair.center, Piece(center, "f", self.row))
+        e.define(self.pair.squares, Piece(squares, "f", self.row))
 
 
 class HeldMomentsReducer(Reducer):
@@ -130,5 +130,5 @@ class HeldMomentsReducer(Reducer):
         operands = [e.get(pair.center).text, text, e.as_kind(pair.center.args[1], "f")]
         center = e.fresh()
         e.lines.append(f"{center}, {self.names[0]} = {self._call('corrected_moments', operands)}")
-        e.define(pair.center, Piece(center, "f", ROW))
+        e.define(pair.center, Piece(center, "f", self.row))
         e.forget(pair.deviation)

@@ -555,3 +555,13 @@ def wrap_index(i, size, mask, status):
 def inside(i, size):
     """Whether an index of Python, which may be negative, is within bounds."""
     return (i >= -size) & (i < size)
+
+
+# ---- the kernel ahead
+
+
+@triton.jit
+def wait_for_kernel_ahead():
+    """The place where a kernel waits for the one ahead of it, if it may start before that has ended. What it loads
+    before is settled. `triton_worker.py` replaces the comment by the instructions."""
+    tl.inline_asm_elementwise("// wait for the kernel ahead: $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1)

@@ -154,7 +154,8 @@ class TritonSource:
             text = imports(draft.used) + "\n\n" + _comment(group) + draft.text(name)
             self.kernels.append(
                 TritonKernel(name, text, draft.bufs, draft.constants, draft.grid, draft.config.warps,
-                             draft.config.stages, draft.signature, draft.aligned, draft.sizes, draft.workspace, plain)
+                             draft.config.stages, draft.signature, draft.aligned, draft.sizes, draft.workspace, plain,
+                             "wait_for_kernel_ahead" in draft.used)
             )  # fmt: skip
         return self._known[contents]
 

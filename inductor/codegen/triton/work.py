@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ...dtypes import dtype_of
 from ...ir.size import AnySize, Size, ceil_of, hint, quotient, same
 from ...runtime import plan_spec as spec
-from ...schedule.index import Affine
+from ...schedule.index import Affine, Index
 from ..values import Store, Val, Values
 from . import heuristics
 from .accumulate import online_pairs
@@ -130,8 +131,46 @@ class Work:
         bufs = [v.attrs[0] for v in self.values.table.values() if self.large(v)] + [s.buf for s in self.loop_stores]
         return max((dtype_of(self.dtypes[buf]).itemsize for buf in bufs), default=1)
 
+    def varies(self, value: Val) -> bool:
+        """Whether a value may vary from row to row. One that does not is computed once per program."""
+        return value in self._varying
+
+    def moves(self, index: Index) -> bool:
+        """Whether an index may vary from row to row by itself."""
+        x = self.axes.axis("x")
+        return isinstance(x.size, Size) or same(x.size, 1) or any(name in index.names() for name, _ in x.variables)
+
+    def same_for_all(self, store: Store) -> bool:
+        """Whether all programs compute what a store writes."""
+        return not any(map(self.varies, store.operands())) and not self.moves(store.index)
+
+    @property
+    def is_row_product(self) -> bool:
+        """Whether rows of matrices are multiplied with one row, and nothing but the sums is stored."""
+        own = [v for v in self.reductions if self.varies(v)]
+        products = all(v.attrs[0] == "sum" and v.args[0].op == "mul" for v in own)
+        return bool(own) and products and all(map(self.same_for_all, self.loop_stores))
+
+    @property
+    def has_shared_row(self) -> bool:
+        """Whether each program reduces a row that is the same for all."""
+        return not all(map(self.varies, self.reductions))
+
+    @cached_property
+    def _varying(self) -> set[Val]:
+        """The values that may vary from row to row."""
+        found = set[Val]()
+        for value in self.values.table.values():
+            moves = value.op in ("scan", "sort") or any(isinstance(a, Index) and self.moves(a) for a in value.attrs)
+            if moves or any(a in found for a in value.args):
+                found.add(value)
+        if self.moves(Affine()):  # there is one row, or an unknown number
+            found.update(self.values.table.values())
+        return found
+
     def _shape(self, rows: int, length: int) -> heuristics.Shape:
-        reductions, stores = self.values.reductions, self.loop_stores
+        reductions = [v for v in self.values.reductions if self.varies(v)]
+        stores = [s for s in self.loop_stores if not self.same_for_all(s)]
         passes = len({v.phase for v in reductions} | {s.phase + 1 for s in stores})
         slow = bool(online_pairs(reductions)) or any(v.position_of is not None for v in reductions)
         loads = [v for v in self.values.table.values() if v.op == "load" and v.loop]
@@ -139,7 +178,7 @@ class Work:
         return heuristics.Shape(
             rows, length, self.axes.contiguous, self.axes.mixed, self.neighbours(GROUP), passes,
             len(reductions) == 1 and not stores and not slow, slow, bool(stores), tiles,
-            not all(self.large(v) for v in loads), len(reductions),
+            not all(self.large(v) for v in loads), len(reductions), len(reductions) < len(self.values.reductions),
         )  # fmt: skip
 
     def _shared(self, order: tuple[int, ...]) -> list[Job]:

@@ -248,7 +248,15 @@ def test_a_kernel_that_waits_itself_may_start_early():
     kernel = CudaKernel(b"code", "add_one", 8, 256, waits=True)
     (got,) = add_one_plan(kernels=(kernel, *KERNELS[1:]))(x)
     torch.testing.assert_close(got, x + 1)
-    assert (last().early, last().shared, list(last().block)) == (1, 256, [256, 1, 1])
+    # the first kernel of a run is behind all that came before, so that others may read inputs at any time
+    assert (last().early, last().shared, list(last().block)) == (0, 256, [256, 1, 1])
+    one, nothing = (1, 1, 1), Launch(0, (0, 1), (0, 1, 1), (N,))
+    steps = [Alloc(1, *FLAT), Alloc(2, *FLAT), nothing, Launch(0, (0, 1), one, (N,)), Launch(0, (1, 2), one, (N,))]
+    for count, early in ((4, 0), (5, 1)):
+        plan = make_plan(spec_of([None], steps[:count], [1]), (kernel, *KERNELS[1:]))
+        for _ in range(2):
+            torch.testing.assert_close(plan(x)[0], x + 1)
+            assert last().early == early
 
 
 def test_a_plan_that_cannot_be_built():
