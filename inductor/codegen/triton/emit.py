@@ -100,8 +100,13 @@ class Emitter(KernelWriter):
         return Piece(name, kind, axes)
 
     def define(self, value: Val, piece: Piece) -> None:
-        """Registers the piece of a row-level value, such as the result of a reduction."""
-        self._row[value] = piece
+        """Registers the piece of a value that is computed in its own way, such as the result of a reduction."""
+        scope = self._loop if self._loop is not None and self.in_loop(value) else self._row
+        scope[value] = piece
+
+    def in_loop(self, value: Val) -> bool:
+        """Whether a value is computed in each step of a loop, rather than before it."""
+        return value.loop
 
     def forget(self, value: Val) -> None:
         """Lets the next use of a value compute it again."""
@@ -112,7 +117,7 @@ class Emitter(KernelWriter):
         if value.depth > DEEP and not self._is_known(value):
             for operand in deep_operands(value, self._is_known, _operands):
                 self.get(operand)
-        if value.loop and self._loop is not None:
+        if self._loop is not None and self.in_loop(value):
             if value not in self._loop:
                 self._loop[value] = self._compute(value)
             return self._loop[value]
@@ -124,7 +129,7 @@ class Emitter(KernelWriter):
         return self._row[value]
 
     def _is_known(self, value: Val) -> bool:
-        return value in (self._loop if value.loop and self._loop is not None else self._row)
+        return value in (self._loop if self._loop is not None and self.in_loop(value) else self._row)
 
     # ---- shapes
 
@@ -290,10 +295,11 @@ class Emitter(KernelWriter):
         source, piece = value.args[0], self.get(value.args[0])
         text = piece.text if source.dtype in NATIVE else f"{piece.text}.to({ELEMENT[source.dtype]})"
         text = f"{text}.to({ELEMENT[value.dtype]}, bitcast=True)"
-        return self.emit(value.kind, piece.axes, text + self._widened(value.dtype))
+        return self.emit(value.kind, piece.axes, text + self.widened(value.dtype))
 
     @staticmethod
-    def _widened(dtype: str) -> str:
+    def widened(dtype: str) -> str:
+        """What converts a value of a dtype, as it is in memory, to its compute type."""
         return "" if dtype in NATIVE else f".to({COMPUTE[kind_of(dtype)]})"
 
     # ---- memory
@@ -302,16 +308,21 @@ class Emitter(KernelWriter):
         buf, index, names = value.attrs
         if buf in self.values.by_value:
             return self._host_number(value)
+        text, axes = self.load_text(value)
+        return self.emit(value.kind, axes, text + self.widened(self.dtypes[buf]))
+
+    def load_text(self, value: Val, *more: str) -> tuple[str, frozenset[str]]:
+        """The text of a load, in the dtype of the buffer, of lanes for which all of `more` hold; and its axes."""
+        buf, index, names = value.attrs
         masked = value.op == "masked_load"
         at = self.index(index, tuple(zip(names, value.args[masked:])))
-        axes, more = at.axes, list[str]()
+        axes = at.axes
         if masked:
             condition = self.get(value.args[0])
-            axes, more = axes | condition.axes, [self.converted(condition, "m")]
+            axes, more = axes | condition.axes, (*more, self.converted(condition, "m"))
         mask = self.mask(axes, *more)
         options = f", {mask}" if mask else ""
-        text = f"tl.load({self.pointer(buf, at, axes)}{options}{self.eviction(value)})"
-        return self.emit(value.kind, axes, text + self._widened(self.dtypes[buf]))
+        return f"tl.load({self.pointer(buf, at, axes)}{options}{self.eviction(value)})", axes
 
     def _host_number(self, value: Val) -> Piece:
         """A load from a buffer on the CPU. Unsupported if it is not always of the same element."""

@@ -21,13 +21,14 @@ LIGHT_VALUES = 64  # values that a point takes at most in a kernel that is light
 TILE_SIDE, TILE_EACH = 64, 16
 HELD_LEAST = 2048  # elements that a program should hold at least; it takes several rows if they are short
 HELD_PRODUCT = 4096  # the same for products with a row, of which a thread holds HELD_EACH_LONG elements
-# Elements of the matrices that a program takes if it computes the row that they are multiplied with or goes through it
-# in steps, enough for that row to cost little, and those of a thread.
-PRODUCT_TILE, PRODUCT_EACH = 11264, 64
-# The shortest and the longest steps through a row whose length is far from a power of 2, the most of them, how many
-# times as long that power of 2 must be; and elements of a thread per step: those of one load in half precision, so that
-# the row and the matrix are divided among threads in the same way.
-STEPS_LEAST, STEPS_LONGEST, STEPS_MOST, STEPS_GAIN, STEPS_EACH = 256, 1024, 16, 1.2, 8
+# Products of a matrix and a row: elements that a program takes at once, those of a thread, and warps per multiprocessor.
+# Each program takes several such tiles, and loads the next one while it adds up the one before.
+MATRIX_TILE, MATRIX_EACH, MATRIX_WARPS = 8192, 64, 20
+# The same where the length of rows is far from a power of 2: elements of a program, which takes equal steps through them,
+# the shortest and the longest steps, the most of them, how many times as long that power of 2 must be; and elements of
+# a thread per step: those of one load in half precision, so that the row and the matrix are divided among threads in the
+# same way.
+STEPS_TILE, STEPS_LEAST, STEPS_LONGEST, STEPS_MOST, STEPS_GAIN, STEPS_EACH = 11264, 256, 1024, 16, 1.2, 8
 HELD_LONG = 2048  # row length from which warps wait for each other, so that fewer warps are faster
 HELD_EACH, HELD_EACH_LONG = 16, 32
 HELD_MANY = 4  # number of tensors held at a time from which a thread holds fewer elements of each
@@ -67,7 +68,7 @@ STREAM_BYTES = 1 << 24  # size of a tensor from which it will not stay in the ca
 class Config:
     """Block sizes by axis letter, and launch options. `split` is the number of programs that share one row; they
     process its blocks in turn. `unrolled`: loops over the row are unrolled, so that loads need not wait for the sums of
-    the blocks before them."""
+    the blocks before them. `programs`: if not 0, their number; each takes several tiles of rows in turn."""
 
     blocks: tuple[tuple[str, int], ...]
     warps: int
@@ -75,6 +76,7 @@ class Config:
     split: int = 1
     stages: int = 1
     unrolled: bool = False
+    programs: int = 0
 
     def block(self, letter: str) -> int:
         """The block size of an axis."""
@@ -129,7 +131,8 @@ class Shape:
     loads at once. `phases`: passes over a row if it is not held in registers. `once`: the threads of a row exchange
     results only once, at the end. `slow`: the work per element is too much for unrolling the loop. `stores`: elements
     are written. `tiles`: the number of loads of each element: one of a full-size tensor, several of a convolution.
-    `product`: each row is multiplied with elements that all rows share. `sums`: results per row. `shared`: each program
+    `product`: each row is multiplied with elements that all rows share. `matrix`: nothing but sums of such products is
+    stored. `sums`: results per row. `shared`: each program
     first reduces a row that is the same for all programs.
     """
 
@@ -144,6 +147,7 @@ class Shape:
     stores: bool
     tiles: int
     product: bool = False
+    matrix: bool = False
     sums: int = 1
     shared: bool = False
 
@@ -152,7 +156,7 @@ def reduction(shape: Shape, sms: int) -> Config:
     """Chooses how rows are reduced: held in registers, in a loop, or shared by several programs."""
     rows, length = shape.rows, shape.length
     if shape.contiguous == "r":
-        if shape.product and shape.tiles and not (shape.stores or shape.mixed or shape.slow):
+        if shape.product and shape.matrix and shape.tiles and not shape.mixed:
             config = _row_products(shape, sms)
             if config is not None:
                 return config
@@ -174,19 +178,23 @@ def reduction(shape: Shape, sms: int) -> Config:
 
 
 def _row_products(shape: Shape, sms: int) -> Config | None:
-    """Products with a row that each program computes first, or whose length is far from a power of 2. None for others,
-    which are held like any row."""
+    """Products of a matrix and a row. None for few or long rows, which are treated like others."""
     steps = _even_steps(shape.length)
-    if steps is None and (not shape.shared or power(shape.length) > PERSISTENT_ROW):
-        return None
-    length = power(shape.length) if steps is None else shape.length
-    several = max(1, power(PRODUCT_TILE // (length * shape.tiles) + 1) // 2)
+    if steps is not None:
+        several = max(1, power(STEPS_TILE // (shape.length * shape.tiles) + 1) // 2)
+        while several > 1 and ceil_div(shape.rows, several) < WAVES * sms:
+            several //= 2
+        return Config((("x", several), ("r", steps)), _warps(steps, STEPS_EACH), unrolled=True)
+    length = power(shape.length)
+    several = max(1, MATRIX_TILE // (length * shape.tiles))
     while several > 1 and ceil_div(shape.rows, several) < WAVES * sms:
         several //= 2
-    if steps is None:
-        each = _warps(several * length * shape.tiles, PRODUCT_EACH)
-        return Config((("x", several), ("r", length)), each, persistent=True)
-    return Config((("x", several), ("r", steps)), _warps(steps, STEPS_EACH), unrolled=True)
+    warps = _warps(several * length * shape.tiles, MATRIX_EACH)
+    tiles, most = ceil_div(shape.rows, several), MATRIX_WARPS * sms // warps
+    if tiles <= most and not shape.shared or length > PERSISTENT_ROW:
+        return None
+    programs = ceil_div(tiles, ceil_div(tiles, most))
+    return Config((("x", several), ("r", length)), warps, persistent=True, programs=programs)
 
 
 def _even_steps(length: int) -> int | None:

@@ -301,6 +301,9 @@ class _Reduction(_WithPositions):
             self._begin_chain(self.work.chain)
         else:
             self.lines.append(f"pid = {self.program()}")
+        if self.config.programs:
+            self._through_tiles(tiles)
+            return self.finished("product", self.config.programs, unaligned)
         self.lines += self.place("x", f"pid{' % xblocks' if chunked else ''} * XBLOCK")
         if chunked:
             self.lines.append("chunk = pid // xblocks")
@@ -339,6 +342,42 @@ class _Reduction(_WithPositions):
         if self.config.persistent:
             self._row.update(self.ahead[0])
 
+    def _through_tiles(self, tiles: AnySize) -> None:
+        """Writes a kernel each of whose programs takes several tiles of the matrices that are multiplied with a row. It
+        computes the row once, and loads a tile while it adds up the one before."""
+        step = self.config.programs
+        table = list(self.values.table.values())
+        matrices = [v for v in table if v.op == "load" and not v.args and self.work.large(v)]
+        settled = [v for v in matrices if v.attrs[0] in self.values.settled]
+        name = {v: f"m{k}" for k, v in enumerate(matrices)}
+        self.lines += self.place("r", "") + self.place("x", "pid * XBLOCK")
+        self.lines += [f"{name[v]} = {self.load_text(v)[0]}" for v in settled]
+        if settled:
+            self.used.add("wait_for_kernel_ahead")
+            self.lines.append("wait_for_kernel_ahead()")
+        self.lines += [f"{name[v]} = {self.load_text(v)[0]}" for v in matrices if v not in settled]
+        for phase in self.job.phases:
+            self._phase(phase, only=False)
+        with self.loop() as body:
+            body += self.place("x", f"(tile + {step}) * XBLOCK")
+            body += [f"{name[v]}_next = {self.load_text(v, *self._within())[0]}" for v in matrices]
+            body += self.place("x", "tile * XBLOCK")
+            for v in matrices:
+                self.define(v, self.emit(v.kind, self.whole(), name[v] + self.widened(self.dtypes[v.attrs[0]])))
+            for phase in self.job.phases:
+                self._phase(phase, only=True)
+            self._rows(chunked=False)
+            body += [f"{name[v]} = {name[v]}_next" for v in matrices]
+        self.lines += [f"for tile in range(pid, {tiles}, {step}):", *(f"    {line}" for line in body)]
+
+    def _within(self) -> list[str]:
+        """The mask of the rows that exist, where the mask of the tile is not one."""
+        return [] if "x" in self.masked else ["(xindex < xnumel)"]
+
+    def in_loop(self, value: Val) -> bool:
+        """As the base class says."""
+        return self.varies(value) if self.config.programs else super().in_loop(value)
+
     def _steps(self) -> list[str]:
         """Where the steps of an unrolled loop over the row begin."""
         if self.config.persistent:
@@ -376,10 +415,12 @@ class _Reduction(_WithPositions):
         before += [*head, *(f"    {line}" for line in self.lines)]
         self.lines = self.row_lines = before
 
-    def _phase(self, phase: int) -> None:
+    def _phase(self, phase: int, only: bool | None = None) -> None:
+        """Writes the loop of a phase. `only`: what varies from row to row (True), or what does not (False)."""
         work = self.work
-        reducers = [self._reducer(v) for v in work.partial if work.phase[v] == phase + 1]
+        reducers = [self._reducer(v) for v in work.partial if work.phase[v] == phase + 1 and only in (None, self.varies(v))]
         stores = [s for s in work.loop_stores if work.store_phase(s) == phase]
+        stores = [s for s in stores if only in (None, not work.same_for_all(s))]
         if self.empty:
             for reducer in reducers:
                 reducer.nothing()

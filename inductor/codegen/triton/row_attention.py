@@ -21,9 +21,9 @@ from .ops import ELEMENT, POINTER
 from .work import Scratch
 
 LOG2_E = math.log2(math.e)
-TILE = 8192  # elements of a block of keys or values: their sums in float32 take 64 registers of each of 128 threads
-WARPS, JOIN_WARPS = 4, 4
-WAVES = 2  # programs per multiprocessor, if there are enough keys
+TILE = 4096  # elements of a block of keys or values: their sums in float32 take 64 registers of each of 64 threads
+WARPS, JOIN_WARPS = 2, 4
+WAVES = 4  # programs per multiprocessor, if there are enough keys
 MAX_ROWS, MAX_PARTS = 128, 64
 
 

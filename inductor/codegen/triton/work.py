@@ -147,9 +147,14 @@ class Work:
     @property
     def is_row_product(self) -> bool:
         """Whether rows of matrices are multiplied with one row, and nothing but the sums is stored."""
-        own = [v for v in self.reductions if self.varies(v)]
+        own = [v for v in self.values.reductions if self.varies(v)]
         products = all(v.attrs[0] == "sum" and v.args[0].op == "mul" for v in own)
-        return bool(own) and products and all(map(self.same_for_all, self.loop_stores))
+        return bool(own) and products and all(map(self.same_for_all, self.loop_stores)) and not self._others()
+
+    def _others(self) -> bool:
+        """Whether there are scans or sorts, or sizes that vary."""
+        sizes = [a.size for a in self.axes.tile]
+        return any(v.op in ("scan", "sort") for v in self.values.table.values()) or any(isinstance(n, Size) for n in sizes)
 
     @property
     def has_shared_row(self) -> bool:
@@ -178,7 +183,7 @@ class Work:
         return heuristics.Shape(
             rows, length, self.axes.contiguous, self.axes.mixed, self.neighbours(GROUP), passes,
             len(reductions) == 1 and not stores and not slow, slow, bool(stores), tiles,
-            not all(self.large(v) for v in loads), len(reductions), len(reductions) < len(self.values.reductions),
+            not all(self.large(v) for v in loads), self.is_row_product, len(reductions), len(reductions) < len(self.values.reductions),
         )  # fmt: skip
 
     def _shared(self, order: tuple[int, ...]) -> list[Job]:

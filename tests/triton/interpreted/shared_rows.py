@@ -9,6 +9,7 @@ from triton_support import Runner
 
 from inductor.codegen import codegen
 from inductor.codegen.triton import TritonSource
+from inductor.codegen.triton.gpu import DEFAULT, Gpu
 from inductor.ir.buffer import ExternKernel
 from inductor.runtime import triton_build
 from inductor.schedule import Group
@@ -16,18 +17,21 @@ from inductor.schedule.settled import mark_settled
 from inductor.schedule.shared_rows import with_shared_rows
 
 
-def runner_of(fn, *args):
+SMALL = Gpu(1)  # of so few multiprocessors that programs take several tiles
+
+
+def runner_of(fn, *args, gpu=DEFAULT):
     runner = Runner(fn, *args, graph=lowered(fn, *args, prepare=prepared, row_products=True))
     runner.steps = with_shared_rows(runner.steps, runner.graph)
     mark_settled(runner.steps, runner.graph)
-    runner.source = TritonSource(runner.source.gpu)
+    runner.source = TritonSource(gpu)
     runner.launches = {id(g): runner.source.group(g, runner.dtypes) for g in runner.steps if isinstance(g, Group)}
     return runner
 
 
-def compared(fn, *args, kernels):
+def compared(fn, *args, kernels, gpu=DEFAULT):
     """The kernels of `fn`, whose results are compared with those of float64."""
-    runner = runner_of(fn, *args)
+    runner = runner_of(fn, *args, gpu=gpu)
     assert not any(isinstance(node, ExternKernel) for node in runner.graph.buffers)
     assert len(runner.source.kernels) == kernels, [k.name for k in runner.source.kernels]
     want = fn(*[a.double() if a.is_floating_point() else a for a in args])
@@ -56,7 +60,32 @@ def test_rms_norm_ahead_of_a_product(length, dtype):
     x, g, w = values(1, length, dtype=dtype), values(length, dtype=dtype), values(600, length, dtype=dtype, scale=0.05)
     runner = compared(lambda x, g, w: F.linear(rms(x, g), w), x, g, w, kernels=1)
     (kernel,) = runner.source.kernels
-    assert kernel.ahead and kernel.text.index("tl.load(b0") < kernel.text.index("wait_for_kernel_ahead()")
+    assert kernel.ahead and kernel.text.index("tl.load(b0") < kernel.text.index("\n    wait_for_kernel_ahead()")
+
+
+@pytest.mark.parametrize("gpu", [DEFAULT, SMALL], ids=["a tile", "several tiles"])
+@pytest.mark.parametrize("rows", [257, 1024])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tiles_of_a_program(rows, gpu, dtype):
+    """Of a matrix alone, with what follows, and of two matrices after a row that each program computes."""
+    x, g = values(1, 512, dtype=dtype), values(512, dtype=dtype)
+    w, u = (values(rows, 512, dtype=dtype, scale=0.05) for _ in range(2))
+    runner = compared(lambda x, w, u: F.gelu(F.linear(x, w)), x, w, u, kernels=1, gpu=gpu)
+    several = [k for k in runner.source.kernels if "for tile in range" in k.text]
+    assert bool(several) == (gpu is SMALL)
+    runner = compared(lambda x, g, w, u: F.linear(rms(x, g), w) * F.linear(rms(x, g), u), x, g, w, u, kernels=1, gpu=gpu)
+    (kernel,) = runner.source.kernels
+    assert "for tile in range" in kernel.text and (gpu is DEFAULT or kernel.grid[0] < rows // 8)
+
+
+def test_a_matrix_that_is_computed_before():
+    def fn(x, g, w, i):
+        return F.linear(rms(x, g), w.cumsum(0))
+
+    runner = runner_of(fn, values(1, 128), values(128), values(300, 128, scale=0.1), torch.arange(3), gpu=SMALL)
+    assert not any(k.ahead for k in runner.source.kernels)
+    want = F.linear(rms(*(args := [values(1, 128), values(128)])), (w := values(300, 128, scale=0.01)).cumsum(0))
+    torch.testing.assert_close(runner.run(*args, w, torch.arange(3))[0], want, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("length", [100, 256, 768, 1280])
