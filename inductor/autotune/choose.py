@@ -109,8 +109,8 @@ def _usable(
     for config in tried:
         try:
             drafts, _ = product_drafts(product.configured(config), dtypes)
-        except Unsupported:  # an operation or dtype that Triton lacks; the group itself then fails to compile as well
-            return []
+        except Unsupported:  # an operation or dtype that Triton lacks, or a prologue whose indices need 64 bits
+            continue
         contents = [config, *((d.lines, d.constants, d.grid, d.signature, d.config) for d in drafts)]
         result.append((config, repr(contents)))
     return result

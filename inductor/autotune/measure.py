@@ -45,11 +45,11 @@ class Problem:
 
     def steps(self, config: ProductConfig | None) -> list[Step]:
         """The schedule of the product alone; None: with ATen."""
+        before: list[Step] = [prologue.group for prologue in self.product.prologues]
         if config is not None:
-            return [self.product.configured(config)]
-        before, after = self.product.prologue, self.product.epilogue
-        steps = [None if before is None else before.group, self.product.kernel, after]
-        return [step for step in steps if step is not None]
+            return [*(before if config.apart else ()), self.product.configured(config)]
+        after = self.product.epilogue
+        return [*before, self.product.kernel, *([] if after is None else [after])]
 
     def subgraph(self) -> GraphIR:
         """A graph of the product and its epilogue; whatever else they read or write in place is an input."""

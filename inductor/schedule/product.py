@@ -2,8 +2,9 @@
 
 `products` finds them in a schedule: for each call of `mm`, `addmm`, `bmm`, `baddbmm`, `_scaled_mm` (of 8-bit floats),
 `_grouped_mm` or `convolution`, the call, the group of loops that reads its result element by element (the *epilogue*),
-and the group that computes its second factor, such as the dequantization of a weight (the *prologue*), where there are
-such groups. A `Product` in the place of all of them makes code generation write a kernel for all of them.
+and the groups that compute its factors, such as the dequantization of a weight or a conversion of the rows (the
+*prologues*), where there are such groups. A `Product` in the place of all of them makes code generation write a kernel
+for all of them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 SCALED_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
 LEAST_SCALED_DEPTH = 32  # the shortest sum of 8-bit floats that tensor cores take
 SCALED_TERMS = 128  # of 8-bit floats that are added up with fewer bits, unless all may be
+MAX_PROLOGUE_OPS = 60  # of a group that is computed again for each tile that needs its elements
 FEW_ROWS = 16  # up to here a product is bound by reading the second factor, and each element is read about once
 Variables = tuple[tuple[str, int], ...]
 
@@ -48,7 +50,7 @@ class ProductConfig:
     brings the factors, and each of `programs` programs computes several tiles; "vector": one row per program, for
     products that are bound by reading the second factor. `rows`, `columns`, `depth`: sizes of the blocks of the result
     and of the steps along the summed dimension. `split`: into how many parts the sum is divided; a second kernel adds
-    them.
+    them. `apart`: kernels of their own compute the factors, where there are prologues.
     """
 
     kind: str
@@ -59,6 +61,7 @@ class ProductConfig:
     stages: int
     split: int = 1
     programs: int = 0
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,15 +76,18 @@ class Sizes:
 
 @dataclass(frozen=True, eq=False)
 class Prologue:
-    """The group that computes the second factor, which is not in memory then.
+    """The group that computes the first (`position` 0) or the second factor (1), which is not in memory then.
 
-    `depth` and `columns` are the variables of the group that make up each dimension of the factor, outermost first.
-    `buffer` is the name of the factor's buffer.
+    `batch`, `first` and `second` are the variables of the group that make up each dimension of the factor, outermost
+    first: of the first factor those of the rows and of the summed dimension, of the second one those of the summed
+    dimension and of the columns. `buffer` is the name of the factor's buffer.
     """
 
     group: Group
-    depth: Variables
-    columns: Variables
+    position: int
+    batch: Variables
+    first: Variables
+    second: Variables
     buffer: str
 
 
@@ -98,7 +104,11 @@ class Product(OperatorGroup):
     columns: Variables = ()
     config: ProductConfig | None = None
     epilogue: Group | None = field(default=None, repr=False)
-    prologue: Prologue | None = None
+    prologues: tuple[Prologue, ...] = ()
+
+    def prologue(self, position: int) -> Prologue | None:
+        """The group that computes the first (0) or the second factor (1), if one does."""
+        return next((found for found in self.prologues if found.position == position), None)
 
     @property
     def factors(self) -> tuple[Layout, Layout]:
@@ -156,7 +166,9 @@ class Product(OperatorGroup):
     def read_names(self) -> set[str]:
         """Buffers that the product or its epilogue reads."""
         names = (super().read_names() - {self.result.name}) | set(extern_reads(self.kernel))
-        return names if self.prologue is None else names - {self.prologue.buffer} | self.prologue.group.read_names()
+        for prologue in self.prologues:
+            names = names - {prologue.buffer} | prologue.group.read_names()
+        return names
 
     def written_names(self) -> set[str]:
         """Buffers that the product or its epilogue writes."""
@@ -164,7 +176,7 @@ class Product(OperatorGroup):
 
     def configured(self, config: ProductConfig) -> Product:
         """The same product, computed as `config` says."""
-        return replace(self, config=config)
+        return replace(self, config=config, prologues=() if config.apart else self.prologues)
 
 
 def _argument(kernel: ExternKernel, position: int, name: str) -> Any:
@@ -282,16 +294,16 @@ def _dimensions(index: Affine, variables: Sequence[tuple[str, Any]], layout: Lay
 
 @dataclass(frozen=True)
 class Candidate:
-    """A product in a schedule: the positions of the call, of its epilogue and of its prologue (None without one)."""
+    """A product in a schedule: the positions of the call, of its epilogue (None without one) and of its prologues."""
 
     product: Product
     call: int
     epilogue: int | None
-    prologue: int | None = None
+    prologues: tuple[int, ...] = ()
 
 
 def products(steps: Sequence[Group | ExternKernel], graph: GraphIR) -> list[Candidate]:
-    """The products of a schedule for which there is a template, each with its epilogue if it has one."""
+    """The products of a schedule for which there is a template, each with its epilogue and prologues if it has any."""
     outputs = output_names(graph)
     found: list[Candidate] = []
     taken: set[int | None] = set()
@@ -301,10 +313,10 @@ def products(steps: Sequence[Group | ExternKernel], graph: GraphIR) -> list[Cand
             fused = _fused(steps, at, step, outputs)
             if fused is None or fused.epilogue in taken:
                 fused = Candidate(alone(step), at, None)
-            whole = _with_prologue(steps, fused, outputs)
-            found.append(fused if whole.prologue in taken else whole)
-            taken.update({found[-1].epilogue, found[-1].prologue} - {None})
-    return found[::-1]
+            found.append(fused)
+            taken.add(fused.epilogue)
+    # A group that could be either is an epilogue, which is computed once.
+    return [_with_prologues(steps, candidate, outputs, taken) for candidate in found[::-1]]
 
 
 def _fused(steps: Sequence[Group | ExternKernel], at: int, kernel: ExternKernel, outputs: set[str]) -> Candidate | None:
@@ -321,34 +333,64 @@ def _fused(steps: Sequence[Group | ExternKernel], at: int, kernel: ExternKernel,
     return None if product is None else Candidate(product, at, readers[0])
 
 
-def _with_prologue(steps: Sequence[Group | ExternKernel], candidate: Candidate, outputs: set[str]) -> Candidate:
-    """The candidate with the group that computes its second factor, if only the product reads that factor and there are
-    so few rows that each element is needed about once."""
-    product = candidate.product
-    operand = product.kernel.args[FACTORS[product.kernel.target] + 1]
-    name = (operand.buffer if isinstance(operand, View) else operand).name
+def _with_prologues(
+    steps: Sequence[Group | ExternKernel], candidate: Candidate, outputs: set[str], taken: set[int | None]
+) -> Candidate:
+    """The candidate with the groups that compute its factors, as far as only the product reads these and no product has
+    `taken` the group."""
+    product, places = candidate.product, list[int]()
+    if product.kernel.target in (convolution.TARGET, SCALED, GROUPED):
+        return candidate
+    for position in (0, 1):
+        at = _writer_of_factor(steps, candidate, position, outputs)
+        group = None if at is None or at in taken or at in places else steps[at]
+        prologue = _prologue(group, product, position) if isinstance(group, Group) else None
+        if prologue is not None and at is not None:
+            product = replace(product, prologues=(*product.prologues, prologue))
+            places.append(at)
+    return replace(candidate, product=product, prologues=tuple(places))
+
+
+def _factor(product: Product, position: int) -> Any:
+    return product.kernel.args[FACTORS[product.kernel.target] + position]
+
+
+def _name(operand: Any) -> str:
+    return str((operand.buffer if isinstance(operand, View) else operand).name)
+
+
+def _writer_of_factor(
+    steps: Sequence[Group | ExternKernel], candidate: Candidate, position: int, outputs: set[str]
+) -> int | None:
+    """The position of the step that computes a factor, if nothing but the product needs the factor and the step may run
+    as late as the product."""
+    name = _name(_factor(candidate.product, position))
     at = next((k for k in range(candidate.call) if name in _writes(steps[k])), None)
     readers = [k for k, step in enumerate(steps) if name in _reads(step)]
-    if at is None or readers != [candidate.call] or name in outputs or len(operand.layout.size) != 2:
-        return candidate
-    group = steps[at]
-    same = [x for x in product.kernel.operands() if (x.buffer if isinstance(x, View) else x).name == name]
-    if not isinstance(group, Group) or isinstance(group, Product) or group.reduces or not group.fusible:
-        return candidate
-    if group.by_value:
-        return candidate
+    same = [x for x in candidate.product.kernel.operands() if _name(x) == name]
+    if at is None or readers != [candidate.call] or name in outputs or len(same) != 1:
+        return None
     end = candidate.call if candidate.epilogue is None else candidate.epilogue
-    between = set().union(*(_writes(step) for step in steps[at + 1 : end + 1]))
+    between = set[str]().union(*(_writes(step) for step in steps[at + 1 : end + 1]))
+    return None if between & set(_reads(steps[at])) else at
+
+
+def _prologue(group: Group, product: Product, position: int) -> Prologue | None:
+    """`group` as what computes a factor of a product; None if it does not compute each element by itself."""
+    operand = _factor(product, position)
+    name = _name(operand)
+    if isinstance(group, Product) or group.reduces or not group.fusible or group.by_value or group.stored != {name}:
+        return None
     written = [access.index for m in group.members for access in m.writes() if access.buf == name]
-    static = all(type(n) is int for n in group.outer)
-    if group.stored != {name} or between & group.read_names() or len(written) != 1 or len(same) != 1 or not static:
-        return candidate
+    ops = sum(len(m.node.ops) for m in group.members)
+    if any(type(n) is not int for n in group.outer) or len(written) != 1 or ops > MAX_PROLOGUE_OPS:
+        return None
     index = written[0]
     dimensions = _dimensions(index, group.outer_vars(), operand.layout) if isinstance(index, Affine) else None
-    if dimensions is None or product.sizes.rows > FEW_ROWS:
-        return candidate
-    prologue = Prologue(group, dimensions[0], dimensions[1], name)
-    return replace(candidate, product=replace(product, prologue=prologue), prologue=at)
+    if dimensions is None:
+        return None
+    *batch, first, second = dimensions
+    return Prologue(group, position, batch[0] if batch else (), first, second, name)
 
 
 def _reads(step: Group | ExternKernel) -> set[str]:
@@ -366,8 +408,8 @@ def replaced(steps: Sequence[Group | ExternKernel], chosen: Sequence[tuple[Candi
     result: list[Any] = list(steps)
     for candidate, product in chosen:
         result[candidate.call] = product if candidate.epilogue is None else None
-        if candidate.prologue is not None:
-            result[candidate.prologue] = None
+        for at in candidate.prologues if product.prologues else ():
+            result[at] = None
         if candidate.epilogue is not None:
             result[candidate.epilogue] = product
     return [step for step in result if step is not None]
@@ -375,7 +417,7 @@ def replaced(steps: Sequence[Group | ExternKernel], chosen: Sequence[tuple[Candi
 
 def buffers_of(product: Product, graph: GraphIR) -> list[ComputedBuffer]:
     """The computed buffers of the members of prologue and epilogue."""
-    prologue = product.prologue.group.members if product.prologue else []
-    names = {m.node.name for m in (*prologue, *product.members)}
+    before = [m for prologue in product.prologues for m in prologue.group.members]
+    names = {m.node.name for m in (*before, *product.members)}
     return [b for b in graph.buffers if isinstance(b, ComputedBuffer) and b.name in names]
 

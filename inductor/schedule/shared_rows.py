@@ -82,7 +82,7 @@ def _takes(step: Step | None, row: Group) -> bool:
         return False
     if step.inner != row.inner or step.scans or step.sorts or any(type(n) is not int for n in step.outer):
         return False
-    if math.prod(step.outer) < LEAST_ROWS:  # type: ignore[arg-type]  # numbers, as was just checked
+    if math.prod(step.outer) < LEAST_ROWS:
         return False
     inner, outer = {name for name, _ in step.inner_vars()}, {name for name, _ in step.outer_vars()}
     reads = [access for m in step.members for access in m.reads()]

@@ -21,13 +21,13 @@ LIGHT_VALUES = 64  # values that a point takes at most in a kernel that is light
 TILE_SIDE, TILE_EACH = 64, 16
 HELD_LEAST = 2048  # elements that a program should hold at least; it takes several rows if they are short
 HELD_PRODUCT = 4096  # the same for products with a row, of which a thread holds HELD_EACH_LONG elements
-# Products of a matrix and a row: elements that a program takes at once, those of a thread, and warps per multiprocessor.
-# Each program takes several such tiles, and loads the next one while it adds up the one before.
+# Products of a matrix and a row: elements that a program takes at once, those of a thread, and warps of a
+# multiprocessor. Each program takes several such tiles, and loads the next one while it adds up the one before.
 MATRIX_TILE, MATRIX_EACH, MATRIX_WARPS = 8192, 64, 20
-# The same where the length of rows is far from a power of 2: elements of a program, which takes equal steps through them,
-# the shortest and the longest steps, the most of them, how many times as long that power of 2 must be; and elements of
-# a thread per step: those of one load in half precision, so that the row and the matrix are divided among threads in the
-# same way.
+# The same where the length of rows is far from a power of 2: elements of a program, which takes equal steps through
+# them, the shortest and the longest steps, the most of them, how many times as long that power of 2 must be; and
+# elements of a thread per step: those of one load in half precision, so that the row and the matrix are divided among
+# threads in the same way.
 STEPS_TILE, STEPS_LEAST, STEPS_LONGEST, STEPS_MOST, STEPS_GAIN, STEPS_EACH = 11264, 256, 1024, 16, 1.2, 8
 HELD_LONG = 2048  # row length from which warps wait for each other, so that fewer warps are faster
 HELD_EACH, HELD_EACH_LONG = 16, 32

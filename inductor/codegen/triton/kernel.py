@@ -418,7 +418,8 @@ class _Reduction(_WithPositions):
     def _phase(self, phase: int, only: bool | None = None) -> None:
         """Writes the loop of a phase. `only`: what varies from row to row (True), or what does not (False)."""
         work = self.work
-        reducers = [self._reducer(v) for v in work.partial if work.phase[v] == phase + 1 and only in (None, self.varies(v))]
+        partial = [v for v in work.partial if work.phase[v] == phase + 1]
+        reducers = [self._reducer(v) for v in partial if only in (None, self.varies(v))]
         stores = [s for s in work.loop_stores if work.store_phase(s) == phase]
         stores = [s for s in stores if only in (None, not work.same_for_all(s))]
         if self.empty:

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import torch
 
 from ...errors import Unsupported
-from ...schedule.index import variable
-from ...schedule.product import FACTORS, Product, ProductConfig, Prologue
+from ...schedule.product import FACTORS, Product, ProductConfig
 from ..values import Val, Values
 from .axes import Axes, Axis
 from .emit import Piece
 from .heuristics import Config, ceil_div, power
 from .kernel import Draft, Kernel
 from .ops import ARITHMETIC, ELEMENT, POINTER
+from .product_prologue import PrologueBlocks
 from .work import Scratch
 
 ROWS_TOGETHER = 8  # rows of tiles that run at about the same time, so that they find the second factor in the cache
@@ -208,19 +208,18 @@ class ProductKernel(_Tile):
         where the program's part of the sum begins, if not at 0, and ` + `; `span`: its length. `whole`: it consists of
         whole blocks."""
         along = ["depth = " + begin + "tl.arange(0, KBLOCK)"]
-        left = self._factor(0, "yindex", "depth[None, :]")
-        right = None if self.product.prologue else self._factor(1, "depth[:, None]", "xindex")
+        left = None if self.product.prologue(0) else self._factor(0, "yindex", "depth[None, :]")
+        right = None if self.product.prologue(1) else self._factor(1, "depth[:, None]", "xindex")
         over = "step + depth[{}] < " + str(self.sizes.depth)
         left_masks = (["ymask"] if "y" in self.masked else []) + ([] if whole else [f"({over.format('None, :')})"])
         right_masks = (["xmask"] if "x" in self.masked else []) + ([] if whole else [f"({over.format(':, None')})"])
         steps = self._strides()
         self.lines += [
-            *along, f"left = {left}", *self._pointers(right), "sums = tl.zeros([YBLOCK, XBLOCK], tl.float32)",
+            *along, *self._pointers("left", left), *self._pointers("right", right),
+            "sums = tl.zeros([YBLOCK, XBLOCK], tl.float32)",
             f"for step in range(0, {span}, KBLOCK):",
-            f"    a = {self.load_block('left', left_masks)}",
-            *self._right_block(begin, whole, False, right_masks),
-            f"    sums = {self.dot_text()}",
-            f"    left += {terms_of(('KBLOCK', steps[0]))}", *self._advance(steps[1]),
+            *self._block(0, begin, whole, False, left_masks), *self._block(1, begin, whole, False, right_masks),
+            f"    sums = {self.dot_text()}", *self._advance(0, steps[0]), *self._advance(1, steps[1]),
         ]  # fmt: skip
 
     def dot_text(self) -> str:
@@ -231,24 +230,28 @@ class ProductKernel(_Tile):
         return f'tl.dot(a, b, sums, input_precision="ieee"{limit})'
 
     @staticmethod
-    def _pointers(right: str | None) -> list[str]:
-        return [] if right is None else [f"right = {right}"]
+    def _pointers(name: str, pointers: str | None) -> list[str]:
+        return [] if pointers is None else [f"{name} = {pointers}"]
 
-    def _advance(self, step: int) -> list[str]:
-        return [] if self.product.prologue else [f"    right += {terms_of(('KBLOCK', step))}"]
+    def _advance(self, position: int, step: int) -> list[str]:
+        name = ("left", "right")[position]
+        return [] if self.product.prologue(position) else [f"    {name} += {terms_of(('KBLOCK', step))}"]
 
-    def _right_block(self, begin: str, whole: bool, down: bool, masks: Sequence[str]) -> list[str]:
-        """The lines of the loop that load or compute a block of the second factor."""
-        if self.product.prologue is None:
-            return [f"    b = {self.load_block('right', masks)}"]
-        return _Prologue(self, self.product.prologue, down).block(begin, whole)
+    def _block(self, position: int, begin: str, whole: bool, down: bool, masks: Sequence[str]) -> list[str]:
+        """The lines of the loop that load or compute a block of the first (0) or the second factor (1)."""
+        prologue = self.product.prologue(position)
+        if prologue is None:
+            return [f"    {'ab'[position]} = {self.load_block(('left', 'right')[position], masks)}"]
+        return PrologueBlocks(self, prologue, self.chosen, self.sizes, self.batch, down).block(begin, whole)
 
     def _vector(self, begin: str, span: int, whole: bool) -> None:
         """One row of the first factor times a block of columns of the second, whose elements are read in order."""
+        if self.product.prologue(0) is not None:
+            raise Unsupported("a row that is computed where it is read")
         down = self._strides()[1] == 1  # the summed dimension is the contiguous one
         depth, columns = ("[None, :]", "[:, None]") if down else ("[:, None]", "[None, :]")
         left = self._factor(0, "row", f"depth{depth}")
-        right = None if self.product.prologue else self._factor(1, f"depth{depth}", f"column{columns}")
+        right = None if self.product.prologue(1) else self._factor(1, f"depth{depth}", f"column{columns}")
         over = [] if whole else [f"(step + depth{depth} < {self.sizes.depth})"]
         masks = ([f"(column{columns} < xnumel)"] if "x" in self.masked else []) + over
         steps = self._strides()
@@ -256,47 +259,14 @@ class ProductKernel(_Tile):
         kept = "[None, :]"
         self.lines += [
             f"depth = {begin}tl.arange(0, KBLOCK)", "row = ytile", "column = xtile * XBLOCK + tl.arange(0, XBLOCK)",
-            f"left = {left}", *self._pointers(right), f"parts = tl.zeros({shape}, tl.float32)",
+            f"left = {left}", *self._pointers("right", right), f"parts = tl.zeros({shape}, tl.float32)",
             f"for step in range(0, {span}, KBLOCK):",
             f"    a = {self.load_block('left', over)}",
-            *self._right_block(begin, whole, down, masks),
+            *self._block(1, begin, whole, down, masks),
             "    parts += a.to(tl.float32) * b.to(tl.float32)",
-            f"    left += {terms_of(('KBLOCK', steps[0]))}", *self._advance(steps[1]),
+            *self._advance(0, steps[0]), *self._advance(1, steps[1]),
             f"sums = tl.sum(parts, {axis}){kept}",
         ]  # fmt: skip
-
-
-class _Prologue(Kernel):
-    """Computes blocks of the second factor within the loop of a product's kernel, whose arguments it shares."""
-
-    def __init__(self, kernel: ProductKernel, prologue: Prologue, down: bool) -> None:
-        names = {name: variable(f"p{name}") for name, _ in prologue.group.outer_vars()}
-        depth = Axis("k", tuple((f"p{name}", size) for name, size in prologue.depth))
-        columns = Axis("w", tuple((f"p{name}", size) for name, size in prologue.columns))
-        axes = Axes((columns, depth) if down else (depth, columns), (), names, "k" if down else "w", False)
-        config = Config((("k", kernel.chosen.depth), ("w", kernel.chosen.columns)), kernel.chosen.warps)
-        super().__init__(Values(prologue.group, names, set(), kernel.dtypes), axes, kernel.dtypes, config)
-        if self.wide:
-            raise Unsupported("a prologue whose indices need 64 bits")
-        self.bufs, self.used, self.dtype = kernel.bufs, kernel.used, kernel.dtypes[prologue.buffer]
-        kernel.constants |= self.constants
-
-    def fresh(self, prefix: str = "p") -> str:
-        """An unused name, different from those of the product's kernel."""
-        return super().fresh(prefix)
-
-    def block(self, begin: str, whole: bool) -> list[str]:
-        """The lines that compute the block `b` for the step `step` of the loop."""
-        if not whole:
-            self.masked.add("k")
-        self.lines += self.place("k", f"{begin}step") + self.place("w", "xtile * WBLOCK")
-        (store,) = self.values.stores
-        text = self.converted(self.get(store.value), "f") + f".to({ELEMENT[self.dtype]})"
-        self.lines.append(f"b = tl.broadcast_to({text}, {self.shape(self.whole())})")
-        mask = self.mask(self.whole())
-        if mask:
-            self.lines.append(f"b = tl.where({mask}, b, 0.0)")
-        return [f"    {line}" for line in self.lines]
 
 
 class JoinKernel(_Tile):

@@ -30,12 +30,22 @@ MOST_CONFIGS = 16
 
 
 def configs(product: Product, gpu: Gpu) -> list[ProductConfig]:
-    """The configurations to measure, at most MOST_CONFIGS."""
+    """The configurations to measure, at most MOST_CONFIGS. Where factors are computed first, half of them leave that to
+    kernels of their own, unless each element of the factor is needed about once."""
+    once = all(found.position == 1 for found in product.prologues) and product.sizes.rows <= FEW_ROWS
+    if not product.prologues or once:
+        return _configs(product, gpu)[:MOST_CONFIGS]
+    apart = _configs(replace(product, prologues=()), gpu)[: MOST_CONFIGS // 2]
+    return [*_configs(product, gpu)[: MOST_CONFIGS // 2], *(replace(config, apart=True) for config in apart)]
+
+
+def _configs(product: Product, gpu: Gpu) -> list[ProductConfig]:
     sizes, itemsize = product.sizes, product.factors[0].dtype.itemsize
     if product.scales and not gpu.descriptors:  # tensor cores for 8-bit floats are as recent as that
         return []
     found: list[ProductConfig] = []
-    if sizes.rows == 1 and product.convolution is None and product.ends is None and not product.scales:
+    one = sizes.rows == 1 and product.prologue(0) is None
+    if one and product.convolution is None and product.ends is None and not product.scales:
         found += _vectors(product, gpu)
     if sizes.depth >= LEAST_DOT:
         flat = sizes.rows <= FEW_ROWS
@@ -45,7 +55,7 @@ def configs(product: Product, gpu: Gpu) -> list[ProductConfig]:
             found += fitting if product.ends is None else [c for c in fitting if c.split == 1]
     if gpu.descriptors and fits(product):
         found = [*_descriptors(sizes, gpu), *found]
-    return list(dict.fromkeys(found))[:MOST_CONFIGS]
+    return list(dict.fromkeys(found))
 
 
 def _descriptors(sizes: Sizes, gpu: Gpu) -> list[ProductConfig]:

@@ -24,7 +24,7 @@ ALIGNED = 16  # bytes, of addresses and strides
 def fits(product: Product) -> bool:
     """Whether both factors can be read through descriptors: two matrices in memory, in half precision, contiguous along
     one dimension and with rows (or columns) that begin at multiples of 16 bytes."""
-    if product.convolution is not None or product.prologue is not None or product.sizes.batch != 1:
+    if product.convolution is not None or product.prologues or product.sizes.batch != 1:
         return False
     for layout in product.factors:
         itemsize, strides = layout.dtype.itemsize, layout.stride[-2:]

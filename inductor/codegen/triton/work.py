@@ -153,8 +153,8 @@ class Work:
 
     def _others(self) -> bool:
         """Whether there are scans or sorts, or sizes that vary."""
-        sizes = [a.size for a in self.axes.tile]
-        return any(v.op in ("scan", "sort") for v in self.values.table.values()) or any(isinstance(n, Size) for n in sizes)
+        varying = any(isinstance(a.size, Size) for a in self.axes.tile)
+        return varying or any(v.op in ("scan", "sort") for v in self.values.table.values())
 
     @property
     def has_shared_row(self) -> bool:
@@ -183,7 +183,8 @@ class Work:
         return heuristics.Shape(
             rows, length, self.axes.contiguous, self.axes.mixed, self.neighbours(GROUP), passes,
             len(reductions) == 1 and not stores and not slow, slow, bool(stores), tiles,
-            not all(self.large(v) for v in loads), self.is_row_product, len(reductions), len(reductions) < len(self.values.reductions),
+            not all(self.large(v) for v in loads), self.is_row_product, len(reductions),
+            len(reductions) < len(self.values.reductions),
         )  # fmt: skip
 
     def _shared(self, order: tuple[int, ...]) -> list[Job]:

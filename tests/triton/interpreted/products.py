@@ -128,6 +128,67 @@ def test_prologues(config):
     assert len(runner.steps) == 1
 
 
+PROLOGUES = {
+    "first": (lambda x, w, b: F.linear(x.float().exp().to(w.dtype) / 4, w, b), (20, 37), (19, 37), (19,)),
+    "first, addmm, few rows": (lambda x, w, b: torch.addmm(b, x.relu() * 2, w), (3, 40), (40, 24), (24,)),
+    "first, turned": (lambda x, w, b: (x.t() * 0.5).relu() @ w + b, (33, 20), (33, 18), (18,)),
+    "second, many rows": (lambda x, w, b: F.linear(x, w * 0.5).relu() + b, (40, 37), (19, 37), (19,)),
+    "both": (lambda x, w, b: F.linear(x.relu(), (w - 1) * b[:, None]) + b, (20, 40), (24, 40), (24,)),
+    "both, batches": (lambda x, w, b: torch.bmm(x * 2, w.abs()).relu() * b, (2, 20, 21), (2, 21, 18), (18,)),
+    "both, batches of two dimensions": (lambda x, w, b: (x.abs() @ (w + b).mT).tanh(), (2, 3, 9, 20), (2, 3, 17, 20), (20,)),
+    "first, baddbmm": (lambda x, w, b: torch.baddbmm(b, x - 1, w, alpha=2), (2, 20, 21), (2, 21, 18), (18,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("config", [DOT, CONFIGS["dot, split"]], ids=["dot", "split"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", PROLOGUES)
+def test_factors_that_are_computed_where_they_are_read(name, dtype, config):
+    fn, *sizes = PROLOGUES[name]
+    args = [(torch.randn(*size) / 2).round(decimals=1).to(dtype) for size in sizes]
+    positions = {"first": [0], "second": [1], "both": [0, 1]}[name.partition(",")[0]]
+    for apart in (False, True):
+        runner, found = runner_of(fn, args, replace(config, apart=apart))
+        assert [[p.position for p in c.product.prologues] for c in found] == [positions]
+        assert len(runner.steps) == (1 + len(positions) if apart else 1)
+        (got,) = runner.run(*args)
+        want = fn(*[a.double() for a in args])
+        tolerance = 1e-4 if dtype == torch.float32 else 4e-2
+        torch.testing.assert_close(got.double(), want, rtol=tolerance, atol=tolerance * float(want.abs().max()))
+        codegen(runner.steps, runner.graph)
+
+
+def test_configurations_with_and_without_prologues():
+    """If a factor is computed once per tile that reads it, both ways are measured."""
+    for rows, positions, both in [(512, [0, 1], True), (512, [1], True), (8, [1], False), (8, [0, 1], True)]:
+        with FakeTensorMode():
+            args = [torch.empty(rows, 256), torch.empty(512, 256)]
+        first, second = (n in positions for n in (0, 1))
+        graph, steps = _graph_of_fakes(lambda x, w: (x.exp() if first else x) @ (w.exp() if second else w).t(), args)  # noqa: B023
+        (candidate,) = products(steps, graph)
+        assert [p.position for p in candidate.product.prologues] == positions
+        found = configs(candidate.product, KNOWN[90])
+        assert {c.apart for c in found} == ({True, False} if both else {False}) and len(found) <= 16
+        assert not any(c.kind == "descriptors" and not c.apart for c in found)
+
+
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_prologues_compile(arch):
+    with FakeTensorMode():
+        args = [torch.empty(4, 256, 128), torch.empty(4, 192, 128, dtype=torch.int8), torch.empty(4, 192, 1)]
+    graph, steps = _graph_of_fakes(
+        lambda x, w, s: torch.bmm(F.silu(x).bfloat16(), (w * s).bfloat16().mT).relu(), args
+    )
+    (candidate,) = products(steps, graph)
+    assert len(candidate.product.prologues) == 2 and candidate.epilogue is not None
+    dtypes = {b.name: dtype_name(b.dtype) for b in [*graph.inputs, *graph.buffers] if hasattr(b, "dtype")}
+    dtypes |= {o.name: dtype_name(o.dtype) for b in graph.buffers if isinstance(b, ExternKernel) for o in b.outputs}
+    config = next(c for c in configs(candidate.product, KNOWN[arch]) if not c.apart)
+    source = TritonSource(KNOWN[arch])
+    source.group(candidate.product.configured(config), dtypes)
+    assert all(triton_build.build(kernel, arch).shared <= KNOWN[arch].shared_bytes for kernel in source.kernels)
+
+
 def test_no_prologue():
     x, w = half(3, 40), half(24, 40).float()
 
@@ -137,11 +198,11 @@ def test_no_prologue():
 
     for fn in (
         lambda x, w: (F.linear(x, w.bfloat16()), w.bfloat16()),  # a result of the graph
-        lambda x, w: F.linear(x.repeat(8, 1), w.bfloat16()),  # many rows
+        lambda x, w: F.linear(x.repeat(8, 1).float().cumsum(0), w),  # not an element by itself
         both,
     ):
         runner = check(fn, x, w)
-        assert any(isinstance(s, Product) and s.prologue is None for s in runner.steps)
+        assert all(not s.prologues for s in runner.steps if isinstance(s, Product))
 
 
 def test_a_group_between_two_products_is_fused_with_one():
@@ -324,7 +385,7 @@ def test_kernels_compile(arch):
         dtypes = {b.name: dtype_name(b.dtype) for b in [*graph.inputs, *graph.buffers] if hasattr(b, "dtype")}
         dtypes |= {o.name: dtype_name(o.dtype) for b in graph.buffers if isinstance(b, ExternKernel) for o in b.outputs}
         found = configs(candidate.product, KNOWN[arch])
-        assert (candidate.product.prologue is not None) == (weights == torch.int8)
+        assert bool(candidate.product.prologues) == (weights == torch.int8)
         for config in (found[0], found[-1]):
             source = TritonSource(KNOWN[arch])
             source.group(candidate.product.configured(config), dtypes)

@@ -16,7 +16,6 @@ from inductor.schedule import Group
 from inductor.schedule.settled import mark_settled
 from inductor.schedule.shared_rows import with_shared_rows
 
-
 SMALL = Gpu(1)  # of so few multiprocessors that programs take several tiles
 
 
