@@ -29,8 +29,9 @@ class Handler:
         return self.default("load", (buf, index, dtype))
 
     def store(self, buf: str, index: Index, value: Any, mode: str | None = None, where: Any = None) -> None:
-        """Stores `value`, which has the buffer's dtype. Mode None assigns; mode "add" adds atomically. With `where`,
-        only the points store at which this bool is true."""
+        """Stores `value`, which has the buffer's dtype. Mode None assigns; the other ones ("add", "mul", "max", "min")
+        combine it atomically with what is there, "max" and "min" only integers. With `where`, only the points store at
+        which this bool is true."""
         self.default("store", (buf, index, value, mode, where))
 
     def reduction(self, dtype: torch.dtype, kind: str, value: Any) -> Any:

@@ -50,6 +50,8 @@ _SCAN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "argmin": lambda x: x.cummin(-1).indices,
 }
 
+_COMBINE = {"mul": "prod", "max": "amax", "min": "amin"}  # modes of stores, as index_reduce calls them
+
 
 def _known(sizes: Sequence[AnySize]) -> tuple[int, ...]:
     """Sizes as ints. Raises Unsupported for a symbolic one."""
@@ -134,7 +136,9 @@ class _Run:
         index, value = index.broadcast_to(full).reshape(-1), value.broadcast_to(full).reshape(-1)
         if where is not None:
             index, value = index[where], value[where]
-        if mode == "add":
+        if mode in _COMBINE:
+            self.memory[buf].index_reduce_(0, index, value, _COMBINE[mode])
+        elif mode == "add":
             self.memory[buf].index_add_(0, index, value)
         else:
             self.memory[buf][index] = value

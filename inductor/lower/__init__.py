@@ -7,6 +7,7 @@ from . import (
     convolution,
     creation,
     flex_attention,
+    index_reductions,
     index_writes,
     indexing,
     partial_writes,
@@ -17,6 +18,7 @@ from . import (
     random,
     reductions,
     scans,
+    searching,
     sorting,
     views,
 )
@@ -27,6 +29,6 @@ __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_grap
 
 # Importing these modules registers their lowerings.
 _MODULES = (
-    batch_norm, complex_memory, convolution, creation, flex_attention, index_writes, indexing, partial_writes,
-    patches, pointwise, pooling, products, random, reductions, scans, sorting, views,
+    batch_norm, complex_memory, convolution, creation, flex_attention, index_reductions, index_writes, indexing,
+    partial_writes, patches, pointwise, pooling, products, random, reductions, scans, searching, sorting, views,
 )  # fmt: skip

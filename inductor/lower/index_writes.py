@@ -49,7 +49,7 @@ class IndexWrite:
     Element i goes to the position `rest(i)`, except in the dimensions of `indices`. There the coordinate is the element
     of the index tensor at `at(i)`, which counts from the end of the dimension if it is negative and `wraps`. `rest`
     gives 0 in these dimensions and elements of its argument in the others; `at` gives `rank` elements of its argument.
-    With `adds`, the elements are added to what is there, each addition being atomic. Elements whose index is `ignored`
+    With a `mode`, as of `ops.store`, the elements are combined with what is there. Elements whose index is `ignored`
     are not written.
     """
 
@@ -60,7 +60,7 @@ class IndexWrite:
     at: Callable[[Sequence[Index]], Sequence[Index]]
     rank: int
     wraps: bool
-    adds: bool = False
+    mode: str | None = None
     ignored: int | None = None
 
     def tensors(self) -> list[TensorValue]:
@@ -96,7 +96,7 @@ class IndexWrite:
                     at = ops.where(written, at, ops.constant(0, torch.int64))
                 place[d] = ops.indirect(at if self.wraps else from_start(at, layout.size[d]), layout.size[d])
             element = ops.to_dtype(value(tuple(index)), base.dtype)
-            ops.store(base.buffer.name, layout.index(place), element, "add" if self.adds else None, written)
+            ops.store(base.buffer.name, layout.index(place), element, self.mode, written)
 
         order = self._order(base)
         return trace([self.size[d] for d in order], (), fn)
@@ -114,7 +114,7 @@ def index_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict
     """The write that an operator of the ATen graph does to its first argument, in the memory `base`; None if loops
     cannot do it. `args` are the arguments after the first."""
     write = _any_write(base, target, args, kwargs)
-    return write if write is not None and not (write.adds and base.dtype not in _ATOMIC) else None
+    return write if write is not None and not (write.mode and base.dtype not in _ATOMIC) else None
 
 
 def _any_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> IndexWrite | None:
@@ -123,7 +123,7 @@ def _any_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict[
         return None
     make = _WRITES.get(target)
     write = make(base, *args) if make is not None else None
-    return write if write is not None and _is_possible(base, write) else None
+    return write if write is not None and is_possible(base, write) else None
 
 
 @lowering("index_put", "index_copy", "index_fill", "index_add", "scatter", "scatter_add")
@@ -157,9 +157,9 @@ def _embedding_gradient(
     rank = len(indices.size)
     write = IndexWrite(
         tuple(gradient.size), gradient, {0: indices}, lambda at: [0, at[-1]], lambda at: at[:rank], rank,
-        wraps=False, adds=True, ignored=padding_idx,
+        wraps=False, mode="add", ignored=padding_idx,
     )  # fmt: skip
-    if not _is_possible(table, write):
+    if not is_possible(table, write):
         raise Unlowered
     dtype = compute_dtype(layout.dtype)
     zeros = Pointwise(layout.device, layout.dtype, layout.size, lambda _: ops.constant(0, dtype))
@@ -168,8 +168,8 @@ def _embedding_gradient(
 
 def _written_copy(graph: LoweringGraph, x: TensorValue, stride: tuple[int, ...], write: IndexWrite) -> TensorValue:
     """`x` after `write`. Unlowered for sums in half precision whose float32 copy would not pay."""
-    rounded = write.adds and x.dtype in _HALF
-    if rounded and not _copy_pays(x, write):
+    rounded = write.mode is not None and x.dtype in _HALF
+    if rounded and not copy_pays(x, write):
         raise Unlowered
     copy = store(graph, derived(x, lambda element: element, torch.float32, 0) if rounded else x, stride)
     graph.store_at_indices(copy, write)
@@ -180,19 +180,19 @@ def _written_copy(graph: LoweringGraph, x: TensorValue, stride: tuple[int, ...],
     return result
 
 
-def _copy_pays(x: TensorValue, write: IndexWrite) -> bool:
+def copy_pays(x: TensorValue, write: IndexWrite) -> bool:
     """Whether a sum is faster in a float32 copy of `x` than by ATen."""
     elements, added = (math.prod(map(hint, size)) for size in (x.size, write.size))
     return elements <= MAX_ELEMENTS_PER_ADDED * added or elements * torch.float32.itemsize <= SMALL_COPY
 
 
-def _is_possible(base: BufferView, write: IndexWrite) -> bool:
+def is_possible(base: BufferView, write: IndexWrite) -> bool:
     """Whether loops can do a write. An indexed dimension of size 1 is left to ATen, because the position written would
     not depend on the index and so not on whether it is within bounds."""
     value, layout = write.value, base.layout
     if value.dtype != base.dtype if isinstance(value, _TENSOR) else overflows(value, base.dtype):
         return False
-    if write.adds and base.dtype not in _ATOMIC + _HALF:
+    if write.mode and base.dtype not in _ATOMIC + _HALF:
         return False
     if any(x.device != base.device for x in write.tensors()):
         return False
@@ -226,10 +226,12 @@ def _index_put(
     def at(index: Sequence[Index]) -> Sequence[Index]:
         return index[first : first + len(shape)]
 
-    return IndexWrite(size, value, used, rest, at, len(shape), True, accumulate)
+    return IndexWrite(size, value, used, rest, at, len(shape), True, "add" if accumulate else None)
 
 
-def _along(base: BufferView, dim: int, index: TensorValue, value: Value, wraps: bool) -> IndexWrite | None:
+def write_along(
+    base: BufferView, dim: int, index: TensorValue, value: Value, wraps: bool = False
+) -> IndexWrite | None:
     """A write to the positions `index` (one-dimensional) of one dimension."""
     if not base.size or len(index.size) != 1 or index.dtype != torch.int64:
         return None
@@ -243,19 +245,19 @@ def _along(base: BufferView, dim: int, index: TensorValue, value: Value, wraps: 
 
 
 def _index_copy(base: BufferView, dim: int, index: TensorValue, value: TensorValue) -> IndexWrite | None:
-    return _along(base, dim, index, value, False) if len(value.size) == len(base.size) else None
+    return write_along(base, dim, index, value) if len(value.size) == len(base.size) else None
 
 
 def _index_add(base: BufferView, dim: int, index: TensorValue, value: TensorValue) -> IndexWrite | None:
     write = _index_copy(base, dim, index, value)
-    return None if write is None else replace(write, adds=True)
+    return None if write is None else replace(write, mode="add")
 
 
 def _index_fill(base: BufferView, dim: int, index: TensorValue, value: Value) -> IndexWrite | None:
-    return _along(base, dim, index, value, True) if isinstance(value, _TENSOR + _NUMBER) else None
+    return write_along(base, dim, index, value, True) if isinstance(value, _TENSOR + _NUMBER) else None
 
 
-def _scatter(base: BufferView, dim: int, index: TensorValue, value: Value) -> IndexWrite | None:
+def write_at(base: BufferView, dim: int, index: TensorValue, value: Value) -> IndexWrite | None:
     """For each element of `index`, a write to that position along one dimension. A larger `value` is left to ATen: the
     loops would not compute all of it, and miss an error in what they do not."""
     if not base.size or len(index.size) != len(base.size) or index.dtype != torch.int64:
@@ -273,8 +275,14 @@ def _scatter(base: BufferView, dim: int, index: TensorValue, value: Value) -> In
 
 
 def _scatter_add(base: BufferView, dim: int, index: TensorValue, value: TensorValue) -> IndexWrite | None:
-    write = _scatter(base, dim, index, value)
-    return None if write is None else replace(write, adds=True)
+    write = write_at(base, dim, index, value)
+    return None if write is None else replace(write, mode="add")
+
+
+def _scatter_sum(
+    base: BufferView, dim: int, index: TensorValue, value: TensorValue, reduce: str
+) -> IndexWrite | None:
+    return _scatter_add(base, dim, index, value) if reduce == "sum" else None
 
 
 _WRITES: dict[Any, Callable[..., IndexWrite | None]] = {
@@ -284,6 +292,7 @@ _WRITES: dict[Any, Callable[..., IndexWrite | None]] = {
     aten.index_fill.int_Tensor: _index_fill,
     aten.index_add.default: _index_add,
     aten.scatter_add.default: _scatter_add,
-    aten.scatter.src: _scatter,
-    aten.scatter.value: _scatter,
+    aten.scatter_reduce.two: _scatter_sum,
+    aten.scatter.src: write_at,
+    aten.scatter.value: write_at,
 }

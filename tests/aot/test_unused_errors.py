@@ -58,6 +58,8 @@ IN_PART = {
     "pointwise": lambda a, v, i: (v[i].sin() + 1)[:2] * 2,
     "one of two": lambda a, v, i: v[i].split([2, 1])[0],
     "overwritten": lambda a, v, i: torch.cat([v[i][:1], v[:1]]),
+    "bucketize": lambda a, v, i: torch.bucketize(v[i], v)[:2],
+    "searchsorted": lambda a, v, i: torch.searchsorted(v[i], v[:1]),
     "select_scatter": lambda a, v, i: v[i].select_scatter(v.sum(), 0, 2),
     "slice_scatter": lambda a, v, i: v[i].slice_scatter(v[1:], 0, 1),
     "triangle": lambda a, v, i: a[i].tril(-1),
@@ -147,7 +149,8 @@ def test_each_operator_that_is_computed_in_loops_is_known():
     no_tensor = "arange empty eye full ones scalar_tensor zeros".split()
     # On the CPU these are calls of ATen; those that write to a copy compute all of it.
     on_gpu = """avg_pool2d_backward bmm col2im convolution convolution_backward embedding_dense_backward im2col index_add
-        index_copy index_fill index_put max_pool2d_with_indices_backward mm scatter scatter_add""".split()
+        index_copy index_fill index_put index_reduce max_pool2d_with_indices_backward mm scatter scatter_add
+        scatter_reduce""".split()
     extern = ["as_strided_scatter"]
     attention = ["pyframe::flex_attention", "pyframe::flex_attention_backward"]  # whole, too
     for name in LOWERINGS.keys() - {*whole, *no_tensor, *on_gpu, *extern, *attention, "pyframe::random_bits"}:

@@ -312,7 +312,9 @@ class Emitter(KernelWriter):
         index = self._lane_text(at) if vector else self.printer.index(at)
         setup = self._symbols(pairs, vector)
         value = f"lane({text}, k)"
-        if store.mode != "assign":
+        if store.mode not in ("assign", "add"):
+            raise Unsupported(f"stores of mode {store.mode} on the CPU")
+        if store.mode == "add":
             value = f"ld1({p} + {index}) + {value}"
         count = self._lanes() if vector else "1"
         self.lines.append(f"for (int k = 0; k < {count}; ++k) {{ {setup}st1({p} + {index}, {value}); }}")

@@ -380,9 +380,12 @@ class Emitter(KernelWriter):
         if store.mode == "assign":
             self.lines.append(f"tl.store({pointer}, {text}{options})")
         elif self.dtypes[store.buf] in ("bool", "int8", "uint8", "int16"):
-            raise Unsupported(f"atomic addition to {self.dtypes[store.buf]}")
+            raise Unsupported(f"atomic changes of {self.dtypes[store.buf]}")
+        elif store.mode == "mul":
+            operands = f"({pointer})", f"({text})", self.pointer_to(store.buf), mask or "True"
+            self.lines.append(self.fill(prelude("atomic_multiply", 4), *operands))
         else:
-            self.lines.append(f'tl.atomic_add({pointer}, {text}{options}, sem="relaxed")')
+            self.lines.append(f'tl.atomic_{store.mode}({pointer}, {text}{options}, sem="relaxed")')
 
     def widest(self) -> bool:
         """Whether computing some index may exceed 32 bits."""

@@ -539,6 +539,27 @@ def random_pairs(key, stream, counter):
     return tl.reshape(tl.join(left, right), counter.shape)
 
 
+# ---- memory that several programs change
+
+
+@triton.jit
+def atomic_multiply(pointers, value, start, mask):
+    """Multiplies each element by `value` where `mask`. `start` is an address that may be read and written.
+
+    What is found comes from `atomic_cas` alone, whose result is the same in all threads that have the same lane."""
+    bits = tl.int64 if start.dtype.element_ty.primitive_bitwidth == 64 else tl.int32
+    waits = tl.broadcast_to(mask, pointers.shape).to(tl.int32)
+    factor = tl.broadcast_to(value, pointers.shape).to(start.dtype.element_ty)
+    # A lane that does not wait replaces an element by itself.
+    words = tl.where(waits != 0, pointers, start).to(tl.pointer_type(bits), bitcast=True)
+    found = tl.atomic_cas(words, tl.zeros_like(waits).to(bits), tl.zeros_like(waits).to(bits), sem="relaxed")
+    while tl.max(waits, axis=None) != 0:
+        changed = (found.to(start.dtype.element_ty, bitcast=True) * factor).to(bits, bitcast=True)
+        before = tl.atomic_cas(words, found, tl.where(waits != 0, changed, found), sem="relaxed")
+        waits = tl.where(before == found, 0, waits)
+        found = before
+
+
 # ---- indices
 
 

@@ -37,8 +37,9 @@ class Scratch:
 
 
 def rough(values: Values, dtypes: Mapping[str, str]) -> bool:
-    """Whether all floating-point results are rounded to half precision."""
+    """Whether all floating-point results are rounded to half precision. Bits of a number are a result."""
     kept = {dtypes[s.buf] for s in values.stores} | {r.dtype for r in values.reductions if r.position_of is not None}
+    kept |= {v.args[0].dtype for v in values.table.values() if v.op == "bitcast"}
     return not kept & {"float32", "float64"}
 
 
