@@ -187,7 +187,7 @@ class _Member:
             case "store":
                 return self._store(args[0], *self._index(args[1]), args[2], args[3] or "assign", *args[4:])
             case "reduction":
-                return self._reduction(args[0], args[1], op.dtype)
+                return self._reduction(args[0], args[1:], op.dtype)
             case "scan":
                 return self._scan(args[0], args[1], args[2], op.dtype)
             case "sort":
@@ -262,10 +262,11 @@ class _Member:
         attrs = (kind, reverse) if SCANS[kind].position_of is None else (kind, reverse, self._position())
         return self.out.make("scan", (value,), attrs, dtype, loop=True)
 
-    def _reduction(self, kind: str, value: Val, dtype: torch.dtype) -> Val:
+    def _reduction(self, kind: str, args: Sequence[Val], dtype: torch.dtype) -> Val:
+        """`args`: the value, and the bounds if there are any."""
         if self.node.inner and all(same(size, 1) for _, size in self.node.inner):
             raise AssertionError(f"{self.node.name} reduces over one element: its lowering should not have")
         if kind not in REDUCTIONS:
             raise Unsupported(f"reduction {kind}")
         attrs = (kind,) if REDUCTIONS[kind].position_of is None else (kind, self._position())
-        return self.out.make("reduction", (value,), attrs, dtype)
+        return self.out.make("reduction", tuple(args), attrs, dtype)

@@ -33,7 +33,8 @@ class Op:
     """One operation. `dtype` is the dtype of its result, if it has one. Operands of each op:
 
     load (buf, index) | store (buf, index, Ref, mode) | store (buf, index, Ref, mode, Ref of the condition)
-    reduction (kind, Ref) | scan (kind, Ref, reverse) | sort (what, Ref, descending, element dtype)
+    reduction (kind, Ref) | reduction (kind, Ref, Ref of the first bound, Ref of the second one)
+    scan (kind, Ref, reverse) | sort (what, Ref, descending, element dtype)
     constant (value,) | index_expr (index,)
     indirect (Ref, Sym, size): defines the index variable Sym, whose value is wrapped into 0 .. size - 1
     masked (Ref, SubBody, other) | to_dtype (Ref,) | bitcast (Ref,) | as_stored (Ref, dtype) | any other op: Refs only
@@ -140,8 +141,10 @@ class TracingHandler(Handler):
         condition = () if where is None else (where,)
         self.record("store", (buf, index, value, mode, *condition), self._dtypes[value.i])
 
-    def reduction(self, dtype: torch.dtype, kind: str, value: Ref) -> Ref:  # noqa: D102
-        return self.record("reduction", (kind, value), dtype)
+    def reduction(  # noqa: D102
+        self, dtype: torch.dtype, kind: str, value: Ref, bounds: tuple[Ref, Ref] | None = None
+    ) -> Ref:
+        return self.record("reduction", (kind, value, *(bounds or ())), dtype)
 
     def scan(self, dtype: torch.dtype, kind: str, value: Ref, reverse: bool = False) -> Ref:  # noqa: D102
         if reverse and SCANS[kind].position_of is not None:

@@ -34,10 +34,14 @@ class Handler:
         which this bool is true."""
         self.default("store", (buf, index, value, mode, where))
 
-    def reduction(self, dtype: torch.dtype, kind: str, value: Any) -> Any:
+    def reduction(self, dtype: torch.dtype, kind: str, value: Any, bounds: tuple[Any, Any] | None = None) -> Any:
         """The reduction of `value` over the reduction variables. `kind` is a name of `REDUCTIONS` in ops.py. Kinds that
-        have `position_of` give the int64 position in the flattened reduction space, the first one among equals."""
-        return self.default("reduction", (dtype, kind, value))
+        have `position_of` give the int64 position in the flattened reduction space, the first one among equals.
+
+        With `bounds`, two integer values that do not vary along the one reduction variable, only the points from the
+        first bound up to but not including the second one count, and all reductions of the body have the same bounds.
+        Of no points, the result is the neutral element of `kind`, or any position."""
+        return self.default("reduction", (dtype, kind, value, bounds))
 
     def scan(self, dtype: torch.dtype, kind: str, value: Any, reverse: bool = False) -> Any:
         """The running result at each point of the reduction variables, in row-major order: of all elements up to and

@@ -39,6 +39,9 @@ _REDUCE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "argmin": lambda x: x.argmin(-1),
 }
 
+_NEUTRAL = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": 0, "all": 1, "argmax": -math.inf,
+            "argmin": math.inf}  # fmt: skip
+
 
 _SCAN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": lambda x: x.cumsum(-1),
@@ -88,7 +91,7 @@ class _Run:
             case "store":
                 return self.store(*args)
             case "reduction":
-                return self.reduce(args[0], args[1]).to(op.dtype)
+                return self.reduce(*args).to(op.dtype)
             case "scan":
                 return self.scan(*args).to(op.dtype)
             case "sort":
@@ -143,7 +146,11 @@ class _Run:
         else:
             self.memory[buf][index] = value
 
-    def reduce(self, kind: str, value: torch.Tensor) -> torch.Tensor:
+    def reduce(self, kind: str, value: torch.Tensor, *bounds: torch.Tensor) -> torch.Tensor:
+        if bounds:
+            at = self.env[self.body.reduce_vars[0].name]
+            counts = (at >= bounds[0]) & (at < bounds[1])
+            value = torch.where(counts, value, torch.tensor(_NEUTRAL[kind]).to(value.dtype))
         flat = value.broadcast_to(self.sizes).reshape(*self.outer, math.prod(self.inner))
         return _REDUCE[kind](flat).reshape(self.outer + (1,) * len(self.inner))
 

@@ -6,6 +6,7 @@ from . import (
     complex_memory,
     convolution,
     creation,
+    embedding_bags,
     flex_attention,
     index_reductions,
     index_writes,
@@ -29,6 +30,7 @@ __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_grap
 
 # Importing these modules registers their lowerings.
 _MODULES = (
-    batch_norm, complex_memory, convolution, creation, flex_attention, index_reductions, index_writes, indexing,
-    partial_writes, patches, pointwise, pooling, products, random, reductions, scans, searching, sorting, views,
+    batch_norm, complex_memory, convolution, creation, embedding_bags, flex_attention, index_reductions, index_writes,
+    indexing, partial_writes, patches, pointwise, pooling, products, random, reductions, scans, searching, sorting,
+    views,
 )  # fmt: skip

@@ -149,17 +149,23 @@ def _embedding_gradient(
     scale_grad_by_freq: bool,
 ) -> TensorValue:
     """A table of `rows` sums: adds each row of `gradient` to the row of its index, except if that is `padding_idx`."""
-    layout = Layout.contiguous(graph.val.device, graph.val.dtype, tuple(graph.val.shape))
-    table = BufferView(Buffer("", layout), layout)
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    if layout.device.type == "cpu" or deterministic or scale_grad_by_freq or gradient.dtype != layout.dtype:
+    if scale_grad_by_freq or gradient.dtype != graph.val.dtype:
         raise Unlowered
     rank = len(indices.size)
     write = IndexWrite(
         tuple(gradient.size), gradient, {0: indices}, lambda at: [0, at[-1]], lambda at: at[:rank], rank,
         wraps=False, mode="add", ignored=padding_idx,
     )  # fmt: skip
-    if not is_possible(table, write):
+    return table_of_sums(graph, write)
+
+
+def table_of_sums(graph: LoweringGraph, write: IndexWrite) -> TensorValue:
+    """A tensor like the result of the current node, with the sums of what `write` adds. Unlowered for deterministic
+    algorithms, and where loops cannot do it."""
+    layout = Layout.contiguous(graph.val.device, graph.val.dtype, tuple(graph.val.shape))
+    if layout.device.type == "cpu" or torch.are_deterministic_algorithms_enabled():
+        raise Unlowered
+    if not is_possible(BufferView(Buffer("", layout), layout), write):
         raise Unlowered
     dtype = compute_dtype(layout.dtype)
     zeros = Pointwise(layout.device, layout.dtype, layout.size, lambda _: ops.constant(0, dtype))

@@ -17,7 +17,7 @@ from .registry import LoweringGraph, Unlowered, lowering
 LONGEST = 2**31 - 1
 
 
-def _position(sequence: TensorValue, before: Sequence[Index], value: Any, right: bool) -> Any:
+def position(sequence: TensorValue, before: Sequence[Index], value: Any, right: bool) -> Any:
     """The position in a row of `sequence`, int32, ahead of which `value` keeps the row in order: the first one, or with
     `right` the last one. `before`: the index of the row.
 
@@ -51,7 +51,7 @@ def _search(graph: LoweringGraph, sequence: TensorValue, values: TensorValue, ri
 
     def inner_fn(index: tuple[Index, ...]) -> Any:
         before = index[:-1] if len(sequence.size) > 1 else ()
-        return ops.to_dtype(_position(sequence, before, values.load(index), right), dtype)
+        return ops.to_dtype(position(sequence, before, values.load(index), right), dtype)
 
     return Pointwise(
         graph.val.device, dtype, tuple(graph.val.shape), inner_fn, values.reads + steps, values.work + 4 * steps,

@@ -59,6 +59,8 @@ Space = tuple[list[AnySize], list[AnySize], dict[str, Affine], dict[str, Affine]
 
 
 def _common_spaces(a: Group, b: Group) -> Iterator[Space]:
+    if a.reduces and b.reduces and (a.bounded or b.bounded):
+        return
     if a.reduces and b.reduces or not (a.reduces or b.reduces):
         outer, inner = refine(a.outer, b.outer), refine(a.inner, b.inner)
         if outer is not None and inner is not None:
@@ -93,6 +95,8 @@ def _pointwise_in(red: Group, point: Group) -> Iterator[Space]:
         env2 = split_variables(point.outer_vars(), target[: len(rows)])
         if env1 is not None and env2 is not None:
             yield rows, red.inner, env1, env2
+    if red.bounded:  # does not visit all points
+        return
     for at in range(len(red.outer), -1, -1):
         whole = red.outer[:at] + red.inner + red.outer[at:]
         fine = refine(whole, point.outer)

@@ -125,6 +125,11 @@ class Group:
         return frozenset(op.args[2] for m in self.members for op in walk(m.node.ops) if op.name == "scan")
 
     @property
+    def bounded(self) -> bool:
+        """Whether a member reduces over a part of the inner points only, which depends on the outer point."""
+        return any(op.name == "reduction" and len(op.args) > 2 for m in self.members for op in m.node.ops)
+
+    @property
     def sorts(self) -> bool:
         """Whether a member sorts rows, which one program must hold whole."""
         return any(op.name == "sort" for m in self.members for op in walk(m.node.ops))

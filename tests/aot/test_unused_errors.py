@@ -148,7 +148,8 @@ def test_each_operator_that_is_computed_in_loops_is_known():
         median nanmedian native_group_norm native_layer_norm prod sort std sum topk var var_mean""".split()
     no_tensor = "arange empty eye full ones scalar_tensor zeros".split()
     # On the CPU these are calls of ATen; those that write to a copy compute all of it.
-    on_gpu = """avg_pool2d_backward bmm col2im convolution convolution_backward embedding_dense_backward im2col index_add
+    on_gpu = """_embedding_bag _embedding_bag_backward _embedding_bag_forward_only
+        _embedding_bag_per_sample_weights_backward avg_pool2d_backward bmm col2im convolution convolution_backward embedding_dense_backward im2col index_add
         index_copy index_fill index_put index_reduce max_pool2d_with_indices_backward mm scatter scatter_add
         scatter_reduce""".split()
     extern = ["as_strided_scatter"]

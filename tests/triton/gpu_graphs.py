@@ -138,6 +138,25 @@ def sorts():
     return [kernel for graph in graphs for kernel in kernels_of(lowered_inference(*graph))]
 
 
+def index_reductions():
+    """Kernels that combine elements at indices, search sorted rows, and reduce bags of rows of a table."""
+    rows, at, table = torch.ones(300, 64), torch.arange(300), torch.ones(500, 96)
+    bags = torch.arange(0, 300, 10)
+
+    def combined(x, at, y):
+        where = at[:, None].expand_as(y)
+        return [x.scatter_reduce(0, where, y.exp(), kind) for kind in ("sum", "mean", "prod", "amax", "amin")]
+
+    programs = [(combined, rows.to(dtype), at, rows.to(dtype)) for dtype in (torch.float32, torch.float64, torch.half)]
+    programs += [(lambda x, b: torch.bucketize(x, b, right=True), rows, torch.arange(1000.0))]
+    for mode in ("sum", "mean", "max"):
+        def bagged(indices, offsets, table, mode=mode):
+            return F.embedding_bag(indices, table, offsets, mode=mode, padding_idx=3)
+
+        programs.append((bagged, at, bags, table.to(torch.bfloat16)))
+    return [kernel for fn, *args in programs for kernel in kernels_of(lowered_inference(*captured(fn, args)))]
+
+
 def step(gm, inputs):
     """The kernels of a graph's forward and backward, with autocast to bfloat16."""
     with torch.autocast("cpu", torch.bfloat16):

@@ -27,6 +27,7 @@ def kernels():
     makers |= {name: (gpu_graphs.training_program, name) for name in ("gpt", "bert")}
     found = {name: make(*args) for name, (make, *args) in makers.items() if find_spec(NEEDS.get(name[:4], "torch"))}
     found |= {"samples": samples(), "convolutions": gpu_graphs.convolutions()}
+    found |= {"index reductions": gpu_graphs.index_reductions()}
     return found | {"writes at indices": gpu_graphs.writes_of_a_cache(), "sorts": gpu_graphs.sorts()}
 
 

@@ -88,10 +88,11 @@ class Reducer:
         self.emitter, self.value, self.top = emitter, value, top
         self.reduce: str = "online" if top else value.attrs[0]
         self.position_of = value.position_of
-        forward = self.position_of is not None and not emitter.backward
+        # With bounds, a row need not have the first position.
+        forward = self.position_of is not None and not emitter.backward and len(value.args) == 1
         self.ascends = forward and ascending(value.attrs[1], emitter.axes.axis("r"))
         # A row that does not vary along x is reduced once per program.
-        self.row = ROW if top or emitter.varies(value) else NONE
+        self.row = ROW if top or len(value.args) > 1 or emitter.varies(value) else NONE
         self.parts = self._parts()
         self.names = [emitter.fresh("a") for _ in self.parts]
 
@@ -152,7 +153,7 @@ class Reducer:
         out = []
         for text, identity, axes in texts:
             if "r" in e.masked:
-                text, axes = f"tl.where(rmask, {text}, {identity})", axes | {"r"}
+                text, axes = f"tl.where({e.counts}, {text}, {identity})", axes | {"r"}
             if broadcast and axes != self.row | {"r"}:
                 text = f"tl.broadcast_to({text}, {e.shape(self.row | {'r'})})"
             out.append(text)

@@ -346,6 +346,7 @@ class Emitter(KernelWriter):
         narrow = fits_int32((0, size)) and not self.wide
         return self.emit("i" if narrow else "l", axes, text + (".to(tl.int32)" if narrow else ""))
 
+    counts = "rmask"  # the text of the mask of the elements that a reduction takes; set by the kernel
     wide = False  # whether indices need 64 bits; set by the kernel
     backward = False  # whether rows are run through from their end; set by the kernel
     shared_loads = ""  # the text of an option of loads of partial results; set by the kernel

@@ -21,7 +21,7 @@ from ..emitter import HostNumber
 from ..group_key import LARGEST_POSITION, Position
 from ..values import COUNTERS, Store, Val, Values
 from . import heuristics, sort
-from .accumulate import Reducer
+from .accumulate import ROW, Reducer
 from .axes import Axes, plan_axes
 from .chain import Chain
 from .emit import Emitter, Piece
@@ -452,7 +452,7 @@ class _Reduction(_WithPositions):
             self._unrolled(reducers, stores)
             return
         with self.loop() as body:
-            body += self.place("r", "start")
+            body += self._bounded_place() if self.work.bounds else self.place("r", "start")
             for reducer in reducers:
                 reducer.update()
             for store in stores:
@@ -460,7 +460,9 @@ class _Reduction(_WithPositions):
         if self.backward:
             body = ["start = tl.cdiv(rnumel, RBLOCK) * RBLOCK - RBLOCK - passed", *body]
         variable = "passed" if self.backward else "start"
-        if self.work.chunked:
+        if self.work.bounds:
+            self.lines += ["for start in range(first, stop, RBLOCK):", *(f"    {line}" for line in body)]
+        elif self.work.chunked:
             self._through_chunk(variable, body, back=self.phase_now == 0 and not stores)
         else:
             self._through_row(variable, body)
@@ -480,6 +482,26 @@ class _Reduction(_WithPositions):
             self.lines += body
         for reducer in reducers:
             reducer.finish()
+
+    def _bounded_place(self) -> list[str]:
+        """As `place` for a loop over the points that count for any row of the tile. `rmask` is true of them, and
+        `counts` of those that count for the same row."""
+        names, at = ("low", "high"), "l" if self.wide else "i"
+        for name, bound, neutral in zip(names, self.work.bounds, ("rnumel", "0"), strict=True):
+            limited = f"tl.minimum(tl.maximum({self.as_kind(bound, at)}, 0), rnumel)"
+            self.row_lines.append(f"{name} = tl.broadcast_to({limited}, {self.shape(ROW)})")
+            if "x" in self.masked:
+                self.row_lines.append(f"{name} = tl.where(xmask, {name}, {neutral})")
+        self.row_lines += ["first = tl.min(low, axis=None)", "stop = tl.max(high, axis=None)"]
+        self.masked.add("r")
+        self.counts = "counts"
+        index, *rest = [line for line in self.place("r", "start") if not line.startswith("rmask")]
+        return [index, "rmask = rindex < stop", "counts = (rindex >= low) & (rindex < high)", *rest]
+
+    def mask(self, axes: frozenset[str], *more: str) -> str:
+        """As the base class says; of loads for single elements, those that count."""
+        inner = [self.counts] if self.counts != "rmask" and self._loop is not None and axes >= {"x", "r"} else []
+        return super().mask(axes, *inner, *more)
 
     def _through_chunk(self, variable: str, body: list[str], back: bool) -> None:
         """Writes a loop over the blocks of this program's chunk of the row. With `back` it starts at the end of the

@@ -82,6 +82,10 @@ class Work:
         self.sorts = [v for v in self.values.table.values() if v.op == "sort"]
         if self.sorts:
             self.config = heuristics.sorting(hint(x.size), length, self.axes.contiguous)
+        self.bounds = self._bounds()
+        if self.bounds:
+            last = hint(x.variables[-1][1]) if x.variables else 1
+            self.config = heuristics.bounded(last, hint(r.size) * last // max(1, hint(x.size)))
         held = self.config.persistent and r.size <= self.config.block("r")
         self.held = held
         # scans of which each program takes a chunk of the row, and begins with the result of those before it
@@ -89,10 +93,10 @@ class Work:
         self.moments: dict[Val, Moments] = {}
         # Correcting the mean of a row that is held costs more than half precision gains.
         exact = not held or self.axes.contiguous == "x" or not rough(self.values, self.dtypes)
-        if exact and not self.scans and not same(r.size, 0):
+        if exact and not self.scans and not self.bounds and not same(r.size, 0):
             self.moments = moments(self.values, r.size)
         # reductions that are computed together with an earlier one
-        self.pairs = {} if held else online_pairs(self.values.reductions)
+        self.pairs = {} if held or self.bounds else online_pairs(self.values.reductions)
         self.pairs |= {} if held else {squares: pair.total for squares, pair in self.moments.items()}
         self.phase = self._phases()
         self.reductions = [r for r in self.values.reductions if r not in self.pairs.values()]
@@ -102,6 +106,13 @@ class Work:
         order = tuple(sorted(used))
         alone = self.config.split == 1 or self.chain is not None
         self.jobs = [Job(order, False, True)] if alone else self._shared(order)
+
+    def _bounds(self) -> tuple[Val, ...]:
+        """The bounds of the points of a row that count; empty if all of them do."""
+        (bounds, *others) = dict.fromkeys(v.args[1:] for v in self.values.reductions) or [()]
+        if others:
+            raise AssertionError("reductions of one kernel with several bounds")
+        return bounds
 
     @property
     def partial(self) -> list[Val]:
@@ -150,7 +161,7 @@ class Work:
         """Whether rows of matrices are multiplied with one row, and nothing but the sums is stored."""
         own = [v for v in self.values.reductions if self.varies(v)]
         products = all(v.attrs[0] == "sum" and v.args[0].op == "mul" for v in own)
-        return bool(own) and products and all(map(self.same_for_all, self.loop_stores)) and not self._others()
+        return bool(own) and not self.bounds and products and all(map(self.same_for_all, self.loop_stores)) and not self._others()
 
     def _others(self) -> bool:
         """Whether there are scans or sorts, or sizes that vary."""
