@@ -199,16 +199,17 @@ class _Member:
                 varies = bool(index.names() & self.out.inner)
                 return make("index", tuple(v for _, v in used), (index, tuple(n for n, _ in used)), op.dtype, varies)
             case "indirect":
-                value, sym, size = args
+                value, sym, *limits = args
                 masks = () if mask is None else (mask,)
-                self.symbols[sym.name] = make("wrap", (value, *masks), (size,), torch.int64)
+                self.symbols[sym.name] = make("wrap", (value, *masks), tuple(limits), torch.int64)
                 return self.symbols[sym.name]
             case "masked":
                 return self._masked(op, args, values, mask)
             case "as_stored":
                 value, dtype = args
                 return value if _is_exact(value, dtype) else make("as_stored", (value,), (dtype,), op.dtype)
-        if op.name in DIVISIONS and mask is not None and args[1].kind in "il":  # a masked zero is not an error
+        zero = op.name in DIVISIONS and args[1].kind in "il" and not (args[1].op == "constant" and args[1].attrs[1])
+        if zero and mask is not None:  # a masked zero is not an error
             one = make("constant", (), ("1", 1), args[1].dtype)
             args = [args[0], make("where", (mask, args[1], one), (), args[1].dtype)]
         return make(op.name, tuple(args), (), op.dtype)

@@ -37,6 +37,7 @@ class Op:
     scan (kind, Ref, reverse) | sort (what, Ref, descending, element dtype)
     constant (value,) | index_expr (index,)
     indirect (Ref, Sym, size): defines the index variable Sym, whose value is wrapped into 0 .. size - 1
+    indirect (Ref, Sym, size, True): the same of a value that is certain to be within 0 .. size - 1
     masked (Ref, SubBody, other) | to_dtype (Ref,) | bitcast (Ref,) | as_stored (Ref, dtype) | any other op: Refs only
     """
 
@@ -172,18 +173,18 @@ class TracingHandler(Handler):
     def index_expr(self, expr: Index, dtype: torch.dtype) -> Ref:  # noqa: D102
         return self.record("index_expr", (expr,), dtype)
 
-    def indirect(self, value: Ref, size: int) -> Index:  # noqa: D102
-        key = ("indirect", value, size)
+    def indirect(self, value: Ref, size: int, inside: bool = False) -> Index:  # noqa: D102
+        key = ("indirect", value, size, inside)
         if (found := self._seen.get(key)) is None:
             sym = Sym(f"idx{self._indirect}", size)
             self._indirect += 1
-            found = self.record("indirect", (value, sym, size), torch.int64)
+            found = self.record("indirect", (value, sym, size, *([True] if inside else [])), torch.int64)
             self._seen[key] = found
         op = self._op(found)
         return symbol(op.args[1])
 
     def checked(self, element: Ref, value: Ref, size: int) -> Ref:  # noqa: D102
-        found = self._seen.get(("indirect", value, size))
+        found = self._seen.get(("indirect", value, size, False))
         sym = None if found is None else self._op(found).args[1]
         if sym is None or self._depends_on(element, sym):
             return element

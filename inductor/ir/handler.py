@@ -63,9 +63,10 @@ class Handler:
         """An index expression as a value."""
         return self.default("index_expr", (expr, dtype))
 
-    def indirect(self, value: Any, size: int) -> Index:
-        """An integer value as an index into a dimension of `size`. Negative values count from the end."""
-        return self.default("indirect", (value, size))
+    def indirect(self, value: Any, size: int, inside: bool = False) -> Index:
+        """An integer value as an index into a dimension of `size`. Negative values count from the end. With `inside` it
+        is certain to be at least 0 and less than `size` where it is used, and is not checked."""
+        return self.default("indirect", (value, size, inside))
 
     def checked(self, element: Any, value: Any, size: int) -> Any:
         """`element`, which was loaded at `indirect(value, size)`, made to depend on that index. An index out of bounds

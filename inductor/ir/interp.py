@@ -101,7 +101,7 @@ class _Run:
             case "index_expr":
                 return self.index(args[0]).to(op.dtype)
             case "indirect":
-                value, sym, size = args
+                value, sym, size = args[:3]
                 self.env[sym.name] = torch.where(value < 0, value + size, value).to(torch.int64)
                 return self.env[sym.name]
             case "masked":

@@ -20,6 +20,7 @@ from . import (
     reductions,
     scans,
     searching,
+    segments,
     sorting,
     views,
 )
@@ -31,6 +32,6 @@ __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_grap
 # Importing these modules registers their lowerings.
 _MODULES = (
     batch_norm, complex_memory, convolution, creation, embedding_bags, flex_attention, index_reductions, index_writes,
-    indexing, partial_writes, patches, pointwise, pooling, products, random, reductions, scans, searching, sorting,
-    views,
+    indexing, partial_writes, patches, pointwise, pooling, products, random, reductions, scans, searching, segments,
+    sorting, views,
 )  # fmt: skip

@@ -25,6 +25,7 @@ from .index_writes import IndexWrite, table_of_sums
 from .indexing import from_start
 from .registry import LoweringGraph, Unlowered, lowering
 from .searching import position
+from .segments import sums_of_rows
 
 _SUM, _MEAN, _MAX = 0, 1, 2
 _INDICES = (torch.int64, torch.int32)
@@ -137,6 +138,7 @@ def embedding_bag(
     bags = _Bags(indices, offsets, include_last_offset, per_sample_weights, padding_idx)
     bags.check(weight)
     vals, used = graph.val, used_results(graph.node)
+    result: TensorValue
     if mode == _MAX:
         result, extremes = _maxima(graph, weight, bags, vals[3].dtype)
     else:
@@ -261,11 +263,7 @@ def embedding_bag_backward(
 
     size = (indices.size[0], grad.size[1])
     value = Pointwise(grad.device, grad.dtype, size, inner_fn, grad.reads + 2, grad.work + 3)
-    write = IndexWrite(
-        size, value, {0: indices}, lambda at: [0, at[1]], lambda at: at[:1], 1, wraps=False, mode="add",
-        ignored=padding_idx,
-    )  # fmt: skip
-    return table_of_sums(graph, write)
+    return sums_of_rows(graph, value, indices, padding_idx)
 
 
 @lowering("_embedding_bag_per_sample_weights_backward")

@@ -83,7 +83,7 @@ class _InRange(TracingHandler):
     """Records an index that is computed from loop variables as part of the address, if it is certain to be within
     bounds: it is then neither checked nor wrapped."""
 
-    def indirect(self, value: Ref, size: int) -> Index:
+    def indirect(self, value: Ref, size: int, inside: bool = False) -> Index:
         """As in Handler."""
         op = self._op(value)
         while op is not None and op.name == "to_dtype" and not op.dtype.is_floating_point:
@@ -93,7 +93,7 @@ class _InRange(TracingHandler):
             if bounds is not None and 0 <= bounds[0] and bounds[1] < size:
                 index: Index = op.args[0]
                 return index
-        return super().indirect(value, size)
+        return super().indirect(value, size, inside)
 
 
 def _bounds(index: Index) -> tuple[AnySize, AnySize] | None:

@@ -1,6 +1,6 @@
 """Operators that replace elements at positions given by index tensors, or add to them, as loops over those elements, on
-a GPU: `index_put`, `index_copy`, `index_fill`, `scatter`, `index_add`, `scatter_add` and the gradient of `embedding`.
-They write to the memory of an input (see `in_place.py`) or of a copy.
+a GPU: `index_put`, `index_copy`, `index_fill`, `scatter`, `index_add`, `scatter_add`, and the gradient of `embedding`
+if `segments.py` does not sort it. They write to the memory of an input (see `in_place.py`) or of a copy.
 
 Where two positions are equal, either value may remain, and sums are rounded in any order. ATen's kernels for GPUs do
 the same, except those of `index_put` that accumulates and of the gradient of `embedding`: they sort the positions,
@@ -139,29 +139,9 @@ def _to_copy(graph: LoweringGraph, x: TensorValue, *args: Any, **kwargs: Any) ->
     return _written_copy(graph, x, stride, write)
 
 
-@lowering("embedding_dense_backward")
-def _embedding_gradient(
-    graph: LoweringGraph,
-    gradient: TensorValue,
-    indices: TensorValue,
-    rows: int,
-    padding_idx: int,
-    scale_grad_by_freq: bool,
-) -> TensorValue:
-    """A table of `rows` sums: adds each row of `gradient` to the row of its index, except if that is `padding_idx`."""
-    if scale_grad_by_freq or gradient.dtype != graph.val.dtype:
-        raise Unlowered
-    rank = len(indices.size)
-    write = IndexWrite(
-        tuple(gradient.size), gradient, {0: indices}, lambda at: [0, at[-1]], lambda at: at[:rank], rank,
-        wraps=False, mode="add", ignored=padding_idx,
-    )  # fmt: skip
-    return table_of_sums(graph, write)
-
-
 def table_of_sums(graph: LoweringGraph, write: IndexWrite) -> TensorValue:
-    """A tensor like the result of the current node, with the sums of what `write` adds. Unlowered for deterministic
-    algorithms, and where loops cannot do it."""
+    """A tensor like the result of the current node, with the sums of what `write` adds to zeros. Unlowered for
+    deterministic algorithms, and where loops cannot do it."""
     layout = Layout.contiguous(graph.val.device, graph.val.dtype, tuple(graph.val.shape))
     if layout.device.type == "cpu" or torch.are_deterministic_algorithms_enabled():
         raise Unlowered

@@ -29,7 +29,7 @@ def position(sequence: TensorValue, before: Sequence[Index], value: Any, right: 
         middle = ops.bitwise_right_shift(ops.add(low, high), ops.constant(1, dtype))
         # Of an empty range the middle is its end, which may be that of the row.
         at = ops.minimum(middle, ops.constant(length - 1, dtype))
-        element = sequence.load((*before, ops.indirect(ops.to_dtype(at, torch.int64), length)))
+        element = sequence.load((*before, ops.indirect(at, length, True)))
         reached = ops.gt(element, value) if right else ops.ge(element, value)
         open_ = ops.lt(low, high)
         after = ops.logical_and(open_, ops.logical_not(reached))

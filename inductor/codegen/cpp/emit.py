@@ -267,6 +267,8 @@ class Emitter(KernelWriter):
     def _wrap(self, value: Val, vector: bool) -> str:
         """An index with negative values counted from the end. One out of bounds sets the status word and becomes 0."""
         text = self.as_kind(value.args[0], "l", vector)
+        if len(value.attrs) > 1:  # certain to be within bounds
+            return text
         size = self.printer.size(value.attrs[0])
         masks = [self.get(m, vector) for m in value.args[1:]]
         if vector and self.tail:

@@ -153,7 +153,7 @@ class Reducer:
         out = []
         for text, identity, axes in texts:
             if "r" in e.masked:
-                text, axes = f"tl.where({e.counts}, {text}, {identity})", axes | {"r"}
+                text, axes = f"tl.where({e.taken}, {text}, {identity})", axes | {"r"}
             if broadcast and axes != self.row | {"r"}:
                 text = f"tl.broadcast_to({text}, {e.shape(self.row | {'r'})})"
             out.append(text)

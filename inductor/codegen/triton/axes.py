@@ -91,9 +91,12 @@ def plan_axes(group: Group) -> Axes:
         # Scans and sorts run through the inner variables in the order of the group.
         ordered = tuple(inner) if group.scans or group.sorts else _best_last(inner, moved)
         rows, across = _best_last(outer, moved), ordered
+        fixed: Variables = ()
+        if group.bounded:  # a program has rows with the same bounds, as numbers
+            fixed, rows = rows[:-1], rows[-1:]
         whole = [index for index in moved if index.names() - names]  # full-size accesses, not weights shared by rows
         x, r = _contiguous(rows[-1:], whole), _contiguous(across[-1:], whole)
-        return Axes((Axis("x", rows), Axis("r", across)), (), renames, "x" if x > r else "r", bool(x and r))
+        return Axes((Axis("x", rows), Axis("r", across)), fixed, renames, "x" if x > r else "r", bool(x and r))
     ordered = _best_last(outer, moved)
     other = _crossing(ordered, moved)
     if other is None:

@@ -338,6 +338,9 @@ class Emitter(KernelWriter):
     def _wrap(self, value: Val) -> Piece:
         """An index with negative values counted from the end. One out of bounds sets the status word and becomes 0."""
         piece, size = self.get(value.args[0]), value.attrs[0]
+        if len(value.attrs) > 1:  # certain to be within bounds
+            kind = "l" if self.wide else "i"
+            return Piece(self.converted(piece, kind), kind, piece.axes)
         masks = [self.as_kind(m, "m") for m in value.args[1:]]
         axes = self._axes(value)
         mask = self.mask(axes, *masks) or "True"
@@ -346,7 +349,7 @@ class Emitter(KernelWriter):
         narrow = fits_int32((0, size)) and not self.wide
         return self.emit("i" if narrow else "l", axes, text + (".to(tl.int32)" if narrow else ""))
 
-    counts = "rmask"  # the text of the mask of the elements that a reduction takes; set by the kernel
+    taken = "rmask"  # the text of the mask of the elements that a reduction takes; set by the kernel
     wide = False  # whether indices need 64 bits; set by the kernel
     backward = False  # whether rows are run through from their end; set by the kernel
     shared_loads = ""  # the text of an option of loads of partial results; set by the kernel

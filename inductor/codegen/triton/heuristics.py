@@ -61,8 +61,9 @@ SCAN_SHARED_STEPS, SCAN_SHARED_STEPS_OF_WARPS = 4, 16  # blocks per row from whi
 CHAIN_ROW, CHAIN_STEPS, CHAIN_WAVES = 4096, 2, 4
 JOIN_SCANS = 1 << 22  # JOIN_FIRST for totals of chunks
 SORT_TILE, SORT_LEAST, SORT_EACH = 4096, 1024, 8  # elements of a tile that is sorted, at most and at least
-# Reductions with bounds: columns of a tile, rows that it takes at once, elements per thread.
-BOUNDED_COLUMNS, BOUNDED_LEAST, BOUNDED_ROWS, BOUNDED_EACH = 512, 64, 8, 8
+# Reductions with bounds: columns of a tile, points that it takes at once, elements per thread. Few threads of many
+# elements, as each thread computes all of the bounds and indices.
+BOUNDED_COLUMNS, BOUNDED_ROWS, BOUNDED_EACH = 1024, 8, 16
 STREAM_BYTES = 1 << 24  # size of a tensor from which it will not stay in the cache until its next use
 
 
@@ -227,15 +228,12 @@ def _persistent_rows(shape: Shape, sms: int) -> Config:
     return Config((("x", several), ("r", block)), warps, persistent=True)
 
 
-def bounded(last: int, points: int) -> Config:
+def bounded(columns: int, points: int) -> Config:
     """The config of a reduction whose rows have bounds of their own, such as the sums of bags of rows of a table.
-    Programs have rows with the same bounds, if possible: `last` is the number of those. `points`: the expected number
-    of points of a row."""
-    columns = min(power(last), BOUNDED_COLUMNS)
-    while columns > BOUNDED_LEAST and last % columns:
-        columns //= 2
+    `columns`: the number of rows with the same bounds. `points`: the expected number of points of a row."""
+    several = min(power(columns), BOUNDED_COLUMNS)
     block = max(2, min(BOUNDED_ROWS, power(points)))
-    return Config((("x", columns), ("r", block)), _warps(columns * block, BOUNDED_EACH))
+    return Config((("x", several), ("r", block)), _warps(several * block, BOUNDED_EACH))
 
 
 def _split(shape: Shape, several: int, block: int, each: int, sms: int) -> Config:

@@ -21,7 +21,7 @@ from ..emitter import HostNumber
 from ..group_key import LARGEST_POSITION, Position
 from ..values import COUNTERS, Store, Val, Values
 from . import heuristics, sort
-from .accumulate import ROW, Reducer
+from .accumulate import Reducer
 from .axes import Axes, plan_axes
 from .chain import Chain
 from .emit import Emitter, Piece
@@ -174,6 +174,15 @@ class Kernel(Emitter):
         """The text of this program's number."""
         return "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
 
+    def fixed(self, programs: str) -> list[str]:
+        """The lines that compute the fixed variables of this program, of which there are `programs` for each value."""
+        lines: list[str] = []
+        stride: AnySize = 1
+        for name, size in reversed(self.axes.fixed):
+            lines.append(f"{name} = pid // ({programs} * {self.printer.size(stride)}) % {self.printer.size(size)}")
+            stride *= size
+        return lines
+
     def finished(self, kind: str, programs: AnySize, unaligned: Collection[str]) -> Draft:
         """The draft made from the lines written so far."""
         signature = tuple(
@@ -224,22 +233,13 @@ class _Pointwise(_WithPositions):
             self.lines.append(f"pid = {self.program()}")
             self.lines += self.place("x", "pid % xblocks * XBLOCK")
             self.lines += self.place("y", "pid // xblocks % yblocks * YBLOCK")
-            self.lines += self._fixed("xblocks * yblocks")
+            self.lines += self.fixed("xblocks * yblocks")
         if self.values.overwrites_loads():
             self.load_all(self.values.stores)
         for store in self.values.stores:
             self.store(store)
         programs = math.prod(counts.values()) * math.prod(s for _, s in self.axes.fixed)
         return self.finished("pointwise" if len(counts) == 1 else "tiled", programs, unaligned)
-
-    def _fixed(self, programs: str) -> list[str]:
-        lines: list[str] = []
-        stride: AnySize = 1
-        for name, size in reversed(self.axes.fixed):
-            lines.append(f"{name} = pid // ({programs} * {self.printer.size(stride)}) % {self.printer.size(size)}")
-            stride *= size
-        return lines
-
 
 class FlatKernel(Kernel):
     """A pointwise kernel along one axis, as a part of a kernel for several groups (`horizontal.py`): `xnumel` and the
@@ -304,7 +304,11 @@ class _Reduction(_WithPositions):
         if self.config.programs:
             self._through_tiles(tiles)
             return self.finished("product", self.config.programs, unaligned)
-        self.lines += self.place("x", f"pid{' % xblocks' if chunked else ''} * XBLOCK")
+        several = chunked or bool(self.axes.fixed)
+        self.lines += self.place("x", f"pid{' % xblocks' if several else ''} * XBLOCK")
+        if self.axes.fixed:
+            self.constants["xblocks"] = tiles
+            self.lines += self.fixed("xblocks")
         if chunked:
             self.lines.append("chunk = pid // xblocks")
         if self.config.persistent:
@@ -320,7 +324,8 @@ class _Reduction(_WithPositions):
             self._joined_and_stored(chunked)
         kind = "persistent" if self.config.persistent else "shared" if self.shared else "looped"
         kind = kind if self.work.chain is None else "chained"
-        return self.finished(kind, tiles * (self.config.split if chunked else 1), unaligned)
+        programs = tiles * math.prod(size for _, size in self.axes.fixed)
+        return self.finished(kind, programs * (self.config.split if chunked else 1), unaligned)
 
     def _read_ahead(self) -> None:
         """Writes the loads of matrices that are multiplied with a row, before anything waits: for the row, which each
@@ -486,21 +491,23 @@ class _Reduction(_WithPositions):
     def _bounded_place(self) -> list[str]:
         """As `place` for a loop over the points that count for any row of the tile. `rmask` is true of them, and
         `counts` of those that count for the same row."""
-        names, at = ("low", "high"), "l" if self.wide else "i"
-        for name, bound, neutral in zip(names, self.work.bounds, ("rnumel", "0"), strict=True):
-            limited = f"tl.minimum(tl.maximum({self.as_kind(bound, at)}, 0), rnumel)"
-            self.row_lines.append(f"{name} = tl.broadcast_to({limited}, {self.shape(ROW)})")
-            if "x" in self.masked:
-                self.row_lines.append(f"{name} = tl.where(xmask, {name}, {neutral})")
-        self.row_lines += ["first = tl.min(low, axis=None)", "stop = tl.max(high, axis=None)"]
+        at, texts = "l" if self.wide else "i", []
+        for name, bound, neutral in zip(("low", "high"), self.work.bounds, ("rnumel", "0"), strict=True):
+            text = f"tl.minimum(tl.maximum({self.as_kind(bound, at)}, 0), rnumel)"
+            varies = bool(self.get(bound).axes)
+            if varies and "x" in self.masked:
+                text = f"tl.where(xmask, {text}, {neutral})"
+            self.row_lines.append(f"{name} = {text}")
+            texts.append(f"tl.{'min' if name == 'low' else 'max'}({name}, axis=None)" if varies else name)
+        self.row_lines += [f"first = {texts[0]}", f"stop = {texts[1]}"]
         self.masked.add("r")
-        self.counts = "counts"
+        self.taken = "counts"
         index, *rest = [line for line in self.place("r", "start") if not line.startswith("rmask")]
         return [index, "rmask = rindex < stop", "counts = (rindex >= low) & (rindex < high)", *rest]
 
     def mask(self, axes: frozenset[str], *more: str) -> str:
         """As the base class says; of loads for single elements, those that count."""
-        inner = [self.counts] if self.counts != "rmask" and self._loop is not None and axes >= {"x", "r"} else []
+        inner = [self.taken] if self.taken != "rmask" and self._loop is not None and axes >= {"x", "r"} else []
         return super().mask(axes, *inner, *more)
 
     def _through_chunk(self, variable: str, body: list[str], back: bool) -> None:

@@ -3,6 +3,7 @@ which pass."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -84,8 +85,8 @@ class Work:
             self.config = heuristics.sorting(hint(x.size), length, self.axes.contiguous)
         self.bounds = self._bounds()
         if self.bounds:
-            last = hint(x.variables[-1][1]) if x.variables else 1
-            self.config = heuristics.bounded(last, hint(r.size) * last // max(1, hint(x.size)))
+            rows = math.prod(hint(size) for _, size in self.axes.fixed)
+            self.config = heuristics.bounded(hint(x.size), hint(r.size) // max(1, rows))
         held = self.config.persistent and r.size <= self.config.block("r")
         self.held = held
         # scans of which each program takes a chunk of the row, and begins with the result of those before it
@@ -160,8 +161,8 @@ class Work:
     def is_row_product(self) -> bool:
         """Whether rows of matrices are multiplied with one row, and nothing but the sums is stored."""
         own = [v for v in self.values.reductions if self.varies(v)]
-        products = all(v.attrs[0] == "sum" and v.args[0].op == "mul" for v in own)
-        return bool(own) and not self.bounds and products and all(map(self.same_for_all, self.loop_stores)) and not self._others()
+        products = all(v.attrs[0] == "sum" and len(v.args) == 1 and v.args[0].op == "mul" for v in own)
+        return bool(own) and products and all(map(self.same_for_all, self.loop_stores)) and not self._others()
 
     def _others(self) -> bool:
         """Whether there are scans or sorts, or sizes that vary."""

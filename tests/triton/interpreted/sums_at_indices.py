@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 import inductor.build
 import pyframe
-from inductor.lower import index_writes
+from inductor.lower import index_writes, segments
 from inductor.runtime.plan_spec import Extern
 
 PLANS = []
@@ -140,11 +140,6 @@ def test_embeddings_that_aten_computes(monkeypatch):
     aten = ["aten.embedding_dense_backward.default"]
     assert compared(by_frequency, [weight], tokens) == aten
     assert compared(embedded, [weight[:1]], tokens * 0) == aten
-    torch.use_deterministic_algorithms(True)
-    try:
-        assert compared(embedded, [weight], tokens) == aten
-    finally:
-        torch.use_deterministic_algorithms(False)
     monkeypatch.setattr(index_writes, "SMALL_COPY", 1000)  # a float32 copy of a large table of half precision
     assert compared(embedded, [weight[:40]], tokens[:, :1] % 30) == aten
     assert compared(embedded, [weight[:30]], tokens[:, :1] % 30) == []
@@ -197,3 +192,52 @@ def test_a_sum_written_to_an_input():
         pyframe.compile(fn, options={"strict": True})(x, y, at)
         torch.testing.assert_close(x, want)
         assert not any("index_put" in call for call in calls()) == in_loops
+
+
+# ---- sums of sorted rows
+
+
+@pytest.fixture
+def sorts(monkeypatch):
+    """Indices are sorted however little there is to add."""
+    monkeypatch.setattr(segments, "LEAST_SAVED", 0)
+
+
+@pytest.mark.parametrize("padding", [None, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_sums_of_sorted_rows(sorts, dtype, padding):
+    def fn(weight, tokens):
+        return F.embedding(tokens, weight, padding) * 2
+
+    weight, tokens = torch.randn(50, 24).to(dtype), torch.randint(50, (4, 9))
+    assert compared(fn, [weight], tokens) == ["aten.sort.default"]
+    assert compared(fn, [weight], torch.randint(10, (30,), dtype=torch.int32)) == ["aten.sort.default"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_segments_longer_than_chunks(sorts, dtype):
+    # rows of every length, with whole chunks at their ends or not
+    lengths = [0, 1, 31, 32, 33, 64, 95, 96, 97, 200, 0, 5, 700]
+    tokens = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    tokens = tokens[torch.randperm(len(tokens))].view(2, -1)
+    weight = torch.randn(len(lengths), 8).to(dtype)
+    assert compared(lambda w, t: F.embedding(t, w) * 0.01, [weight], tokens) == ["aten.sort.default"]
+    assert compared(lambda w, t: F.embedding(t, w, 12) * 0.01, [weight], tokens) == ["aten.sort.default"]
+    assert compared(lambda w, t: F.embedding(t * 0 + 4, w) * 0.01, [weight], tokens) == ["aten.sort.default"]
+
+
+def test_deterministic_algorithms_sort():
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert compared(embedded, [torch.randn(20, 8)], torch.randint(20, (3, 9))) == ["aten.sort.default"]
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_bags_of_sorted_rows(sorts):
+    def fn(weight, weights, tokens, offsets):
+        bags = F.embedding_bag(tokens, weight, offsets, mode="sum", per_sample_weights=weights, padding_idx=2)
+        return bags.sin()
+
+    tokens, offsets = torch.randint(6, (100,)), torch.tensor([0, 10, 10, 90])
+    assert compared(fn, [torch.randn(9, 8), torch.randn(100)], tokens, offsets) == ["aten.sort.default"]
