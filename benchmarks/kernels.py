@@ -1,7 +1,11 @@
 """Measures the GPU time of fused kernels, compares it with the time to move the data, and measures host time per call.
 
+    python -m benchmarks.kernels --device cpu [--threads 1]
     python -m benchmarks.kernels --device cuda
     python -m benchmarks.kernels --host-time --mode reduce-overhead
+
+On the CPU the patterns of `programs_kernels` are timed in three sizes each: samples of some calls, the systems in turn;
+ratios are medians over the samples. Each row is compared with float64.
 
 The floor of a kernel is the number of bytes that it must read and write, divided by the bandwidth of a copy of 1 GiB
 that is measured in the same run. Smaller transfers do not reach that bandwidth: "copy us" is the time of a copy that
@@ -20,8 +24,10 @@ import torch.nn.functional as F
 
 import pyframe
 
+from . import kernels_cpu
 from .harness import MODES, gpu_interleaved, host_interleaved, in_mode, report, systems
 from .programs import relative_error, tensors
+from .programs_kernels import SIZES
 
 ROWS, COLUMNS = 8192, 4096
 TOLERANCE = 5e-2  # of the largest value, in bfloat16, unless eager's own error is greater: it adds up in bfloat16
@@ -267,12 +273,18 @@ def host_rows(rounds: int, mode: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=["cuda"], default="cuda")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--only", help="kernels whose name contains this")
     parser.add_argument("--host-time", action="store_true", help="only the host time of calls")
     parser.add_argument("--mode", choices=MODES, default="default", help="of torch.compile and pyframe; for host time")
+    parser.add_argument("--threads", type=int, help="cpu: of each kernel; by default the number of cores")
+    parser.add_argument("--sizes", nargs="*", choices=SIZES, help="cpu: not all three")
+    parser.add_argument("--seconds", type=float, default=1.0, help="cpu: of timing for each row")
     options = parser.parse_args()
+    if options.device == "cpu":
+        kernels_cpu.main(options.only, options.sizes, options.seconds, options.threads)
+        return
     if not torch.cuda.is_available():
         raise SystemExit("benchmarks.kernels needs a GPU")
     with torch.no_grad():

@@ -87,7 +87,8 @@ def _rewritten(
     constant = [inputs[i] for i in frozen]
     freezing.fold_batch_norms(aten.graph, constant)
     products_of_onednn(aten.graph, freezing.constants_of(aten.graph.graph, constant))
-    graph = run_passes(aten.graph, aten.shared, buckets=options.bucket_collectives)
+    known = freezing.constants_of(aten.graph.graph, constant)
+    graph = run_passes(aten.graph, aten.shared, buckets=options.bucket_collectives, constant=known)
     freezing.pack_weights(graph, constant)
     return graph, freezing.split_constants(graph, constant)
 

@@ -7,7 +7,8 @@ it takes the torch-level graph, before it is traced to ATen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from torch import fx
@@ -28,6 +29,7 @@ from .layout import channels_last
 from .matmul import products_of_convolutions, products_of_gradients
 from .onednn import products_of_onednn
 from .onednn_convolution import convolutions_of_onednn
+from .small_convolutions import products_of_pixels, products_of_small_convolutions
 from .stacks import items_of_stacks
 from .stem import blocks_of_pixels
 
@@ -35,20 +37,24 @@ __all__ = ["run_half_passes", "run_joint_passes", "run_passes", "without_known_m
 
 
 def run_passes(
-    gm: fx.GraphModule, shared: Sequence[int | None], force: bool = False, buckets: bool = False
+    gm: fx.GraphModule, shared: Sequence[int | None], force: bool = False, buckets: bool = False,
+    constant: Collection[fx.Node] = (),
 ) -> fx.GraphModule:
     """Rewrites `gm` in place into a faster graph whose results have the same values and strides; returns it.
 
     Nodes carry fake tensors. `shared` is as for `lower_graph`. `force` converts to channels_last, for a GPU, even
-    if it is not expected to be faster. `buckets`: join collectives.
+    if it is not expected to be faster. `buckets`: join collectives. `constant`: nodes that are computed once, before
+    the calls.
     """
     _run(gm, items_of_stacks, on_one_device, without_duplicates, bags_of_one_length)
+    if not force:
+        _run(gm, partial(products_of_small_convolutions, constant=constant))
     run_half_passes(gm, buckets)
     converted = channels_last(gm, shared, force, on_cpu=True)
     if converted:
         note("channels_last", gm)
     if converted and not force and any(node.meta["val"].device.type == "cpu" for node in _convolutions(gm)):
-        _run(gm, convolutions_of_onednn)
+        _run(gm, convolutions_of_onednn, partial(products_of_pixels, constant=constant))
     elif converted:
         _run(gm, products_of_convolutions, blocks_of_pixels, without_bias, filters_by_tap)
     if activated_products(gm) or converted:
@@ -67,7 +73,7 @@ def _run(gm: fx.GraphModule, *passes: Callable[[fx.GraphModule], Any]) -> None:
     """Run passes in order."""
     for each in passes:
         each(gm)
-        note(each.__name__, gm)
+        note(each.func.__name__ if isinstance(each, partial) else each.__name__, gm)
 
 
 def run_half_passes(gm: fx.GraphModule, buckets: bool = False) -> None:

@@ -28,7 +28,8 @@ class Activation(NamedTuple):
 
 def products_of_onednn(gm: fx.GraphModule, constant: Collection[fx.Node] = ()) -> None:
     """Rewrites `mm` and `addmm` as calls of oneDNN, and fuses activations into them: in float32 on processors where
-    that is faster than MKL, in bfloat16 if the right matrix is `constant`, and thus will be laid out for oneDNN."""
+    that is faster than MKL, and in bfloat16, where ATen calls oneDNN too but copies the bias into the result before. A
+    right matrix in `constant` will be laid out for oneDNN."""
     found = False
     for target in (aten.mm.default, aten.addmm.default):
         for node in gm.graph.find_nodes(op="call_function", target=target):
@@ -57,7 +58,7 @@ def _as_linear(graph: fx.Graph, node: fx.Node, constant: Collection[fx.Node]) ->
 def _pays(left: torch.Tensor, right: torch.Tensor, constant: bool) -> bool:
     if not in_onednn(left) or left.dtype != right.dtype:
         return False
-    if not mkl_lacks_avx512() if left.dtype == torch.float32 else not constant:
+    if left.dtype == torch.float32 and not mkl_lacks_avx512():
         return False
     (rows, terms), columns = map(hint, left.shape), hint(right.shape[1])
     least = LEAST_ROWS if not constant else 2 if left.dtype == torch.float32 else 1
