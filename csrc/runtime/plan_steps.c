@@ -1,4 +1,5 @@
 /* The steps of one call: allocations, kernels of the CPU, ATen operators, matrix products. */
+#include "large_pages.h"
 #include "plan_run.h"
 #include "profile.h"
 
@@ -277,15 +278,32 @@ run_matmul(run *r, const step *s)
     return status == 0 ? 0 : retry_product(s, args, out);
 }
 
+/* A result or an intermediate that the caller or ATen may keep. */
+static int
+run_alloc(run *r, const step *s)
+{
+    const shape *shape = &s->shape;
+    if (plan_set_tensor(r, s->buf,
+                        tv_empty_strided(shape->ndim, shape->dims, shape->dims + shape->ndim, shape->dtype,
+                                         shape->device_type, shape->device_index)) < 0) {
+        return -1;
+    }
+    if (shape->device_type == TV_CPU) { /* such tensors have no gaps between their elements */
+        size_t bytes = (size_t)shape->itemsize;
+        for (int64_t d = 0; d < shape->ndim; d++) {
+            bytes *= (size_t)shape->dims[d];
+        }
+        ask_for_large_pages(r->buffers[s->buf].data, bytes);
+    }
+    return 0;
+}
+
 static int
 run_step(run *r, const step *s)
 {
-    const shape *shape = &s->shape;
     switch (s->kind) {
     case STEP_ALLOC:
-        return plan_set_tensor(r, s->buf,
-                               tv_empty_strided(shape->ndim, shape->dims, shape->dims + shape->ndim, shape->dtype,
-                                                shape->device_type, shape->device_index));
+        return run_alloc(r, s);
     case STEP_ARENA:
         return take_arena(r, s);
     case STEP_SLOT:
