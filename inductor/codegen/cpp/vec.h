@@ -1,7 +1,8 @@
 // Fixed-width vectors for generated kernels: GCC/Clang vector extensions, no intrinsic headers (they cost 0.2 s each).
 // Every type has W lanes whatever its element: `vf` is W floats, `vl` W int64 (two registers on AVX2), `vm` a mask of
 // W int32 that are 0 or -1. Each function is overloaded for the scalar, so one text serves vector and scalar loops.
-// `vd` is two halves that fit a register each: GCC keeps one vector of the whole size in memory where a loop carries it.
+// `vd` and `vl` are two halves that fit a register each: GCC keeps one vector of the whole size in memory where a loop
+// carries it, and compares its elements one by one.
 #pragma once
 #include <stdint.h>
 #include <stddef.h>
@@ -19,8 +20,6 @@
 typedef float vf __attribute__((vector_size(W * 4), may_alias));
 typedef int32_t vi __attribute__((vector_size(W * 4), may_alias));
 typedef uint32_t vu __attribute__((vector_size(W * 4), may_alias));
-typedef int64_t vl __attribute__((vector_size(W * 8), may_alias));
-typedef uint64_t vul __attribute__((vector_size(W * 8), may_alias));
 typedef uint16_t vh __attribute__((vector_size(W * 2), may_alias));
 typedef int16_t vs __attribute__((vector_size(W * 2), may_alias));
 typedef uint8_t vb __attribute__((vector_size(W), may_alias));
@@ -34,6 +33,11 @@ struct vd {
   hd a, b;
   __attribute__((always_inline)) double operator[](int k) const { return ((const double*)this)[k]; }
   __attribute__((always_inline)) double& operator[](int k) { return ((double*)this)[k]; }
+};
+struct vl {
+  hl a, b;
+  __attribute__((always_inline)) int64_t operator[](int k) const { return ((const int64_t*)this)[k]; }
+  __attribute__((always_inline)) int64_t& operator[](int k) { return ((int64_t*)this)[k]; }
 };
 struct bf16 { uint16_t u; };
 struct f16 { uint16_t u; };
@@ -69,7 +73,7 @@ INL uint32_t f_bits(float f) { uint32_t u; __builtin_memcpy(&u, &f, 4); return u
 INL vf set_f(float x) { return x - vf{}; }
 INL vd set_d(double x) { return {x - hd{}, x - hd{}}; }
 INL vi set_i(int32_t x) { return vi{} + x; }
-INL vl set_l(int64_t x) { return vl{} + x; }
+INL vl set_l(int64_t x) { return {hl{} + x, hl{} + x}; }
 INL vm set_m(bool x) { return {vi{} - (int32_t)x}; }
 INL vf bcast(float x) { return set_f(x); }
 INL vd bcast(double x) { return set_d(x); }
@@ -78,7 +82,7 @@ INL vl bcast(int64_t x) { return set_l(x); }
 INL vl bcast(long long x) { return set_l(x); }
 INL vm bcast(bool x) { return set_m(x); }
 INL vi iota_i() { vi r; LANES(k) r[k] = k; return r; }
-INL vl iota_l() { return CVT(iota_i(), vl); }
+INL vl iota_l() { vl r; LANES(k) r[k] = k; return r; }
 INL vm first(int64_t n) { return {iota_i() < (int32_t)n}; }
 
 // ---- arithmetic of doubles
@@ -90,6 +94,15 @@ HALVES(+) HALVES(-) HALVES(*) HALVES(/)
 #undef HALVES
 INL vd operator-(vd x) { return {-x.a, -x.b}; }
 
+// ---- arithmetic of int64
+#define HALVES(op) \
+  INL vl operator op(vl x, vl y) { return {x.a op y.a, x.b op y.b}; } \
+  INL vl operator op(vl x, int64_t y) { return {x.a op y, x.b op y}; } \
+  INL vl operator op(int64_t x, vl y) { return {x op y.a, x op y.b}; }
+HALVES(+) HALVES(-) HALVES(*) HALVES(&) HALVES(|) HALVES(^) HALVES(<<) HALVES(>>)
+#undef HALVES
+INL vl operator-(vl x) { return {-x.a, -x.b}; }   INL vl operator~(vl x) { return {~x.a, ~x.b}; }
+
 // ---- masks
 INL vm operator&(vm a, vm b) { return {a.m & b.m}; }
 INL vm operator|(vm a, vm b) { return {a.m | b.m}; }
@@ -100,7 +113,7 @@ INL bool not_(bool a) { return !a; }
   INL vm name(vf a, vf b) { return {(vi)(a op b)}; } \
   INL vm name(vi a, vi b) { return {(vi)(a op b)}; } \
   INL vm name(vd x, vd y) { return {join<vi>(CVT((hl)(x.a op y.a), hi), CVT((hl)(x.b op y.b), hi))}; } \
-  INL vm name(vl a, vl b) { return {CVT((vl)(a op b), vi)}; } \
+  INL vm name(vl x, vl y) { return {join<vi>(CVT((hl)(x.a op y.a), hi), CVT((hl)(x.b op y.b), hi))}; } \
   template <class T> INL bool name(T a, T b) { return a op b; }
 CMP(lt, <) CMP(le, <=) CMP(gt, >) CMP(ge, >=) CMP(eq, ==) CMP(ne, !=)
 #undef CMP
@@ -115,7 +128,9 @@ INL vi sel(vm c, vi a, vi b) { return c.m ? a : b; }
 INL vd sel(vm c, vd x, vd y) {
   return {CVT(low<hi>(c.m), hl) ? x.a : y.a, CVT(high<hi>(c.m), hl) ? x.b : y.b};
 }
-INL vl sel(vm c, vl a, vl b) { return CVT(c.m, vl) ? a : b; }
+INL vl sel(vm c, vl x, vl y) {
+  return {CVT(low<hi>(c.m), hl) ? x.a : y.a, CVT(high<hi>(c.m), hl) ? x.b : y.b};
+}
 INL vm sel(vm c, vm a, vm b) { return {(c.m & a.m) | (~c.m & b.m)}; }
 template <class T> INL T sel(bool c, T a, T b) { return c ? a : b; }
 
@@ -204,6 +219,11 @@ INL int64_t lane(int64_t v, int) { return v; }
 
 #if W == 8 && defined(__AVX2__)
 INL int bits(vm a) { return __builtin_ia32_movmskps256((vf)a.m); }
+#elif W == 16 && defined(__AVX512F__) && !defined(__clang__)
+INL int bits(vm a) {
+  typedef int v16si_ __attribute__((vector_size(64)));
+  return (uint16_t)__builtin_ia32_ptestmd512((v16si_)a.m, (v16si_)a.m, (short)-1);
+}
 #else
 INL int bits(vm a) { int r = 0; LANES(k) r |= (a.m[k] & 1) << k; return r; }
 #endif
@@ -223,29 +243,30 @@ INL int64_t wrap_index(int64_t i, int64_t n, bool m, int64_t* status) {
   return 0;
 }
 INL vl wrap_index(vl i, int64_t n, vm m, int64_t* status) {
-  i = i < 0 ? i + n : i;
-  const vl bad = (i < 0) | (i >= n);
-  if (bits(vm{CVT(bad, vi)} & m)) *status = 1;
-  return bad ? vl{} : i;
+  i = sel(lt(i, vl{}), i + n, i);
+  const vm bad = lt(i, vl{}) | ge(i, set_l(n));
+  if (bits(bad & m)) *status = 1;
+  return sel(bad, vl{}, i);
 }
 
 // ---- integer division by zero: sets the status word
 INL void check_divisor(int64_t d, bool m, int64_t* status) { if (m && d == 0) *status = 1; }
-INL void check_divisor(vl d, vm m, int64_t* status) { if (bits(vm{CVT(d == 0, vi)} & m)) *status = 1; }
+INL void check_divisor(vl d, vm m, int64_t* status) { if (bits(eq(d, vl{}) & m)) *status = 1; }
 INL void check_divisor(vi d, vm m, int64_t* status) { if (bits(vm{d == 0} & m)) *status = 1; }
 
 // ---- conversions between compute types
 INL vf to_f(vf x) { return x; }   INL vf to_f(vd x) { return join<vf>(CVT(x.a, hf), CVT(x.b, hf)); }
 INL vf to_f(vi x) { return CVT(x, vf); }   INL vf to_f(vm x) { return CVT(-x.m, vf); }
-INL vf to_f(vl x) { vf r; LANES(k) r[k] = (float)x[k]; return r; }
+INL vf to_f(vl x) { return join<vf>(CVT(x.a, hf), CVT(x.b, hf)); }
 INL vd to_d(vf x) { return {widened(low<hf>(x)), widened(high<hf>(x))}; }   INL vd to_d(vd x) { return x; }
 INL vd to_d(vi x) { return {CVT(low<hi>(x), hd), CVT(high<hi>(x), hd)}; }   INL vd to_d(vm x) { return to_d(-x.m); }
-INL vd to_d(vl x) { return {CVT(low<hl>(x), hd), CVT(high<hl>(x), hd)}; }
+INL vd to_d(vl x) { return {CVT(x.a, hd), CVT(x.b, hd)}; }
 INL vi to_i(vf x) { return CVT(x, vi); }   INL vi to_i(vd x) { return join<vi>(CVT(x.a, hi), CVT(x.b, hi)); }
-INL vi to_i(vi x) { return x; }   INL vi to_i(vl x) { return CVT(x, vi); }   INL vi to_i(vm x) { return -x.m; }
+INL vi to_i(vi x) { return x; }   INL vi to_i(vl x) { return join<vi>(CVT(x.a, hi), CVT(x.b, hi)); }   INL vi to_i(vm x) { return -x.m; }
 INL vl to_l(vf x) { vl r; LANES(k) r[k] = (int64_t)x[k]; return r; }
 INL vl to_l(vd x) { vl r; LANES(k) r[k] = (int64_t)x[k]; return r; }
-INL vl to_l(vi x) { return CVT(x, vl); }   INL vl to_l(vl x) { return x; }   INL vl to_l(vm x) { return CVT(-x.m, vl); }
+INL vl to_l(vi x) { return {CVT(low<hi>(x), hl), CVT(high<hi>(x), hl)}; }   INL vl to_l(vl x) { return x; }
+INL vl to_l(vm x) { return to_l(-x.m); }
 INL vm to_m(vm x) { return x; }   INL vm to_m(vf x) { return ne(x, vf{}); }   INL vm to_m(vd x) { return ne(x, vd{}); }
 INL vm to_m(vi x) { return ne(x, vi{}); }   INL vm to_m(vl x) { return ne(x, vl{}); }
 template <class T> INL float to_f(T x) { return (float)x; }
@@ -267,16 +288,18 @@ INL vi wrap_i16(vi x) { return (x << 16) >> 16; }   INL int32_t wrap_i16(int32_t
   INL V min_(V a, V b) { return (a <= b) nan(a) ? a : b; }
 #define OR_NAN(a) | (a != a)
 #define NO_NAN(a)
-MINMAX(vf, OR_NAN) MINMAX(hd, OR_NAN) MINMAX(vi, NO_NAN) MINMAX(vl, NO_NAN)
+MINMAX(vf, OR_NAN) MINMAX(hd, OR_NAN) MINMAX(vi, NO_NAN) MINMAX(hl, NO_NAN)
 MINMAX(float, OR_NAN) MINMAX(double, OR_NAN) MINMAX(int32_t, NO_NAN) MINMAX(int64_t, NO_NAN)
 INL vd max_(vd x, vd y) { return {max_(x.a, y.a), max_(x.b, y.b)}; }
 INL vd min_(vd x, vd y) { return {min_(x.a, y.a), min_(x.b, y.b)}; }
+INL vl max_(vl x, vl y) { return {max_(x.a, y.a), max_(x.b, y.b)}; }
+INL vl min_(vl x, vl y) { return {min_(x.a, y.a), min_(x.b, y.b)}; }
 INL vm max_(vm a, vm b) { return a | b; }   INL vm min_(vm a, vm b) { return a & b; }
 INL bool max_(bool a, bool b) { return a | b; }   INL bool min_(bool a, bool b) { return a & b; }
 #undef MINMAX
 INL vf abs_(vf x) { return (vf)((vi)x & 0x7fffffff); }
 INL hd abs_(hd x) { return (hd)((hl)x & 0x7fffffffffffffffll); }   INL vd abs_(vd x) { return {abs_(x.a), abs_(x.b)}; }
-INL vi abs_(vi x) { return x < 0 ? -x : x; }   INL vl abs_(vl x) { return x < 0 ? -x : x; }
+INL vi abs_(vi x) { return x < 0 ? -x : x; }   INL vl abs_(vl x) { return sel(lt(x, vl{}), -x, x); }
 INL float abs_(float x) { return __builtin_fabsf(x); }   INL double abs_(double x) { return __builtin_fabs(x); }
 INL int32_t abs_(int32_t x) { return x < 0 ? -x : x; }   INL int64_t abs_(int64_t x) { return x < 0 ? -x : x; }
 #if defined(__FMA__) && W == 8
