@@ -18,7 +18,7 @@ from ..ir import symbolic as ir
 from ..ir.body import Op, Ref
 from ..ir.ops import REDUCTIONS, SCANS
 from ..ir.size import AnySize, same
-from ..schedule.index import Affine, Index, add, from_ir, scale, variable
+from ..schedule.index import Affine, Index, add, from_ir, scale, simplified, variable
 from ..schedule.node import Group, Member, Node
 
 KIND = {
@@ -124,11 +124,16 @@ class Store:
 
 
 class Values:
-    """Builds the DAG of a group. `inner` contains the inner variables (after dimensions were merged)."""
+    """Builds the DAG of a group. `inner` contains the inner variables (after dimensions were merged). `sizes`: of
+    variables, with which divisions in indices are simplified."""
 
-    def __init__(self, group: Group, renames: Mapping[str, Affine], inner: set[str], dtypes: Mapping[str, str]) -> None:
+    def __init__(
+        self, group: Group, renames: Mapping[str, Affine], inner: set[str], dtypes: Mapping[str, str],
+        sizes: Mapping[str, AnySize] | None = None,
+    ) -> None:  # fmt: skip
         self.inner, self.dtypes, self.renames, self.by_value = inner, dtypes, renames, group.by_value
         self.settled = group.settled
+        self.sizes = sizes or {}
         self.table: dict[Any, Val] = {}
         self.stores: list[Store] = []
         self.reductions: list[Val] = []
@@ -215,7 +220,9 @@ class _Member:
         return make(op.name, tuple(args), (), op.dtype)
 
     def _index(self, expr: ir.Index) -> tuple[Index, tuple[tuple[str, Val], ...]]:
-        index = from_ir(expr).substitute(self.env)
+        index: Index = from_ir(expr).substitute(self.env)
+        if self.out.sizes:
+            index = simplified(index, self.out.sizes)
         if type(expr) is not int and not index.names() and not (type(index.const) is int and index.const == 0):
             self.out.folded = True
         return index, tuple((n, self.symbols[n]) for n in sorted(index.names() & self.symbols.keys()))

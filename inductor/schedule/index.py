@@ -209,6 +209,57 @@ def _compound(expr: Expr) -> Compound:
     return Compound(tuple(terms), expr.const)
 
 
+def simplified(index: Index, sizes: Mapping[str, AnySize]) -> Index:
+    """An index in which the divisions that known sizes of variables decide are carried out: `(64*q + r) // 64` is q, and
+    its remainder r, if r has at most 64 values."""
+    if isinstance(index, Affine):
+        return index
+    total, rest = Affine((), index.const), list[tuple[Operand, AnySize]]()
+    for operand, coef in index.terms:
+        found = _decided(operand, sizes) if isinstance(operand, _Division) else operand
+        if isinstance(found, str):
+            found = variable(found)
+        if isinstance(found, Affine):
+            total = add(total, scale(found, coef))
+        else:
+            rest.append((found, coef))
+    if not rest:
+        return total
+    return Compound((*((variable(v), c) for v, c in total.terms), *rest), total.const)
+
+
+def _decided(division: FloorDiv | Mod, sizes: Mapping[str, AnySize]) -> Operand:
+    """The value of a division, if the sizes of the variables decide it; otherwise the division, of a simplified base."""
+    base, divisor = simplified(division.base, sizes), division.divisor
+    if not isinstance(base, Affine):
+        assert isinstance(base, Compound)
+        return type(division)(base, divisor)
+    apart = _apart(base, divisor, sizes)
+    if apart is None:
+        return type(division)(Compound(tuple((variable(v), c) for v, c in base.terms), base.const), divisor)
+    return apart[0] if isinstance(division, FloorDiv) else apart[1]
+
+
+def _apart(base: Affine, divisor: AnySize, sizes: Mapping[str, AnySize]) -> tuple[Affine, Affine] | None:
+    """The quotient and the remainder of a nonnegative index, if all that the divisor does not divide is less than it."""
+    coefs = (base.const, divisor, *(c for _, c in base.terms))
+    if not all(type(c) is int and c >= 0 for c in coefs) or type(divisor) is not int:
+        return None
+    whole: dict[str, AnySize] = {}
+    rest: dict[str, AnySize] = {}
+    for var, coef in base.terms:
+        if coef % divisor == 0:
+            whole[var] = coef // divisor
+        else:
+            rest[var] = coef
+    below, const = base.const // divisor, base.const % divisor
+    remainder = _affine(rest, const)
+    if not all(type(sizes.get(var)) is int for var in rest):
+        return None
+    reach = const + sum(coef * (sizes[var] - 1) for var, coef in rest.items())
+    return (_affine(whole, below), remainder) if reach < divisor else None
+
+
 def split_variables(
     variables: list[tuple[str, AnySize]], target: list[tuple[str, AnySize]]
 ) -> dict[str, Affine] | None:

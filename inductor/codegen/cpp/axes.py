@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...ir.size import AnySize, hint, same
-from ...schedule.index import Affine, Index
+from ...schedule.index import Affine, Compound, FloorDiv, Index, Mod, add, scale, simplified, variable
 from ...schedule.node import Group
+
+MIN_PART = 8  # a dimension is divided into parts of at least so many elements
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,10 @@ def plan_axes(group: Group) -> Axes:
     """The loops of a group."""
     indices = [index for m in group.members for index in m.indices()]
     renames: dict[str, Affine] = {}
-    outer = merge(group.outer_vars(), indices, renames)
-    inner = merge(group.inner_vars(), indices, renames)
+    outer, inner = (split(dims, indices, renames) for dims in (group.outer_vars(), group.inner_vars()))
+    indices = [simplified(i.substitute(renames), dict((*outer, *inner))) for i in indices]
+    outer = merge(outer, indices, renames)
+    inner = merge(inner, indices, renames)
     indices = [i.substitute(renames) for i in indices]
     if not group.reduces:
         if not outer:
@@ -70,6 +74,32 @@ def _misses(var: tuple[str, AnySize], indices: Iterable[Index]) -> float:
         bad += far * (0.5 if pairs else 1)
     constant = all(isinstance(i, Affine) and same(i.coef(name), 0) for i in indices)
     return 2 * bad + (hint(size) < 4) + constant
+
+
+def split(
+    dims: list[tuple[str, AnySize]], indices: list[Index], renames: dict[str, Affine]
+) -> list[tuple[str, AnySize]]:
+    """`dims` in which a dimension of which only the quotient and the remainder by one number occur in some index, as in
+    a tensor that is read in another shape, is two: then the index has strides along both. Updates `renames`."""
+    out: list[tuple[str, AnySize]] = []
+    for name, size in dims:
+        divisors = {d for index in indices if isinstance(index, Compound) for d in _divisors(index, name)}
+        divisor = divisors.pop() if len(divisors) == 1 else None
+        if type(divisor) is int and type(size) is int and MIN_PART <= divisor < size and size % divisor == 0:
+            renames[name] = add(scale(variable(f"{name}q"), divisor), variable(name + "r"))
+            out += [(f"{name}q", size // divisor), (f"{name}r", divisor)]
+        else:
+            out.append((name, size))
+    return out
+
+
+def _divisors(index: Compound, name: str) -> Iterator[AnySize]:
+    """The divisors of a variable in an index."""
+    for operand, _ in index.terms:
+        if isinstance(operand, FloorDiv | Mod):
+            if simplified(operand.base, {}) == variable(name):
+                yield operand.divisor
+            yield from _divisors(operand.base, name)
 
 
 def merge(

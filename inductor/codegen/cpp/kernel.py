@@ -39,7 +39,8 @@ class Kernel(Emitter):
     def __init__(self, group: Group, dtypes: Mapping[str, str]) -> None:
         super().__init__(plan_axes(group), dtypes)
         inner = {v for v, _ in self.axes.inner}
-        self.values = Values(group, self.axes.renames, inner, dtypes)
+        sizes = {v: size for v, size in (*self.axes.outer, *self.axes.inner)}
+        self.values = Values(group, self.axes.renames, inner, dtypes, sizes)
         self.group = group
         self.plain = all(s.mode == "assign" for s in self.values.stores)
         if any(s.where is not None for s in self.values.stores):
