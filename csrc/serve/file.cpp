@@ -13,7 +13,7 @@
 namespace pyframe {
 
 /* Shared with inductor/package/container.py. */
-enum { VERSION = 1, HEADER = 128, ALIGNMENT = 64, SIGNED = 1 };
+enum { VERSION = 2, HEADER = 128, ALIGNMENT = 64, SIGNED = 1 };
 static const char MAGIC[] = "\x89PYFRAME";
 
 static uint64_t

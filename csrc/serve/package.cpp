@@ -132,29 +132,6 @@ opened(Bytes bytes)
     return library;
 }
 
-/* The leaves of an arrangement of arguments or results, in order. */
-void
-leaves_of(const Value &node, std::vector<const Value *> &found)
-{
-    for (const char *kind : {"tuple", "list"}) {
-        if (const Value *items = node.find(kind)) {
-            for (const Value &each : items->items()) {
-                leaves_of(each, found);
-            }
-            return;
-        }
-    }
-    for (const char *kind : {"dict", "fields"}) {
-        if (const Value *entries = node.find(kind)) {
-            for (const Value &each : entries->items()) {
-                leaves_of(each.at(1), found);
-            }
-            return;
-        }
-    }
-    found.push_back(&node);
-}
-
 } // namespace
 
 struct Package::Parts {
@@ -177,6 +154,7 @@ struct Package::Parts {
     std::vector<Leaf> leaves;
     std::vector<size_t> taken; /* the leaf that is each argument of the plan */
     std::vector<Result> results;
+    std::vector<std::pair<const Value *, std::string>> conditions; /* terms of the description, and as one reads them */
     size_t tensors = 0, ints = 0;
 
     std::mutex lock;
@@ -301,18 +279,12 @@ struct Package::Parts {
 
     void read_signature(const Value &about)
     {
-        std::vector<const Value *> given, returned;
-        for (const Value &each : about["call"]["args"].items()) {
-            leaves_of(each, given);
-        }
-        for (const Value &each : about["call"]["kwargs"].items()) {
-            leaves_of(each.at(1), given);
-        }
-        for (const Value *each : given) {
-            bool is_int = each->find("int") != nullptr, is_tensor = each->find("tensor") || each->find("unused");
+        for (const Value &each : about["leaves"].items()) {
+            const std::string &kind = each["kind"].text();
+            bool is_int = kind == "number", is_tensor = kind == "tensor";
             leaves.push_back({is_tensor, is_int, is_int ? ints : tensors});
             if (is_int || is_tensor) {
-                arguments.push_back({(*each)["name"].text(), is_tensor});
+                arguments.push_back({each["name"].text(), is_tensor});
                 (is_int ? ints : tensors)++;
             }
         }
@@ -328,43 +300,60 @@ struct Package::Parts {
                 throw Error("its plan takes other arguments than its function");
             }
         }
-        leaves_of(about["results"], returned);
-        for (const Value *each : returned) {
-            if (const Value *number = each->find("result")) {
-                results.push_back({'r', size_t(number->between(0, int64_t(plan->outputs.size()) - 1))});
-            } else if (const Value *leaf = each->find("argument")) {
-                size_t place = size_t(leaf->between(0, int64_t(leaves.size()) - 1));
-                results.push_back({'a', leaves[place].place});
-            } else if (const Value *constant = each->find("fixed")) {
-                results.push_back({'f', size_t(constant->between(0, int64_t(constants.size()) - 1))});
+        for (const Value &each : about["results"].items()) {
+            const std::string &kind = each.at(0).text();
+            bool computed = kind == "result", given = kind == "argument";
+            size_t count = computed ? plan->outputs.size() : given ? leaves.size() : constants.size();
+            size_t number = size_t(each.at(1).between(0, int64_t(count) - 1));
+            if (given && !leaves[number].is_tensor) {
+                throw Error("a result of it is an argument that is no tensor");
             }
+            results.push_back({computed ? 'r' : given ? 'a' : 'f', given ? leaves[number].place : number});
+        }
+        for (const Value &each : about["conditions"].items()) {
+            conditions.push_back({&each["term"], each["text"].text()});
         }
     }
 
     /* ---- a call ---- */
 
-    int64_t condition(const Value &tree, const std::vector<at::Tensor> &given, const std::vector<int64_t> &numbers) const
+    const Leaf &leaf_of(const Value &number, bool is_tensor) const
     {
-        if (tree.kind != Value::ARRAY) {
-            return tree.integer();
+        const Leaf &leaf = leaves.at(size_t(number.between(0, int64_t(leaves.size()) - 1)));
+        if (is_tensor ? !leaf.is_tensor : !leaf.is_int) {
+            throw Error("a condition is on an argument of another kind");
         }
-        const std::string &op = tree.at(0).text();
-        if (op == "size" || op == "stride" || op == "value") {
-            const Leaf &leaf = leaves.at(size_t(tree.at(1).between(0, int64_t(leaves.size()) - 1)));
-            if (op == "value") {
-                return numbers.at(leaf.place);
+        return leaf;
+    }
+
+    /* A term of a condition: {"size": [leaf, dimension]}, {"stride": ...}, {"input": leaf}, {"number": value}, or an
+     * operator with terms. */
+    int64_t term(const Value &tree, const std::vector<at::Tensor> &given, const std::vector<int64_t> &numbers) const
+    {
+        if (tree.kind == Value::MAP) {
+            if (const Value *number = tree.find("number")) {
+                return number->kind == Value::BOOL ? number->boolean() : number->integer();
             }
-            const at::Tensor &x = given.at(leaf.place);
-            if (x.dim() <= tree.at(2).between(0, 64)) {
+            if (const Value *number = tree.find("input")) {
+                return numbers.at(leaf_of(*number, false).place);
+            }
+            const Value *size = tree.find("size"), &place = size ? *size : tree["stride"];
+            const at::Tensor &x = given.at(leaf_of(place.at(0), true).place);
+            if (x.dim() <= place.at(1).between(0, 64)) {
                 throw Error("a tensor has fewer dimensions than the package was made for");
             }
-            return op == "size" ? x.size(tree.at(2).integer()) : x.stride(tree.at(2).integer());
+            return size ? x.size(place.at(1).integer()) : x.stride(place.at(1).integer());
         }
-        int64_t a = condition(tree.at(1), given, numbers);
+        const std::string &op = tree.at(0).text();
+        if (op == "is" || op == "is not") {
+            const at::Tensor &a = given.at(leaf_of(tree.at(1)["input"], true).place);
+            return a.is_same(given.at(leaf_of(tree.at(2)["input"], true).place)) == (op == "is");
+        }
+        int64_t a = term(tree.at(1), given, numbers);
         if (op == "neg") return -a;
         if (op == "abs") return a < 0 ? -a : a;
         if (op == "not") return !a;
-        int64_t b = condition(tree.at(2), given, numbers);
+        int64_t b = term(tree.at(2), given, numbers);
         if (op == "+") return a + b;
         if (op == "-") return a - b;
         if (op == "*") return a * b;
@@ -373,25 +362,6 @@ struct Package::Parts {
         if (op == "and") return a && b;
         if (op == "or") return a || b;
         return relate(op, a, b);
-    }
-
-    /* A condition as one reads it. */
-    static std::string text(const Value &tree)
-    {
-        if (tree.kind != Value::ARRAY) {
-            return std::to_string(tree.integer());
-        }
-        const std::string &op = tree.at(0).text();
-        if (op == "size" || op == "stride") {
-            return "leaf " + text(tree.at(1)) + "." + op + "(" + text(tree.at(2)) + ")";
-        }
-        if (op == "value") {
-            return "leaf " + text(tree.at(1));
-        }
-        if (tree.items().size() == 2) {
-            return op + " " + text(tree.at(1));
-        }
-        return "(" + text(tree.at(1)) + " " + op + " " + text(tree.at(2)) + ")";
     }
 
     std::shared_ptr<Instance> instance(const std::vector<at::Tensor> &args, const std::vector<int64_t> &values_of_ints)
@@ -434,9 +404,9 @@ struct Package::Parts {
             throw Error("it takes " + std::to_string(tensors) + " tensors and " + std::to_string(ints) + " ints, not "
                         + std::to_string(given.size()) + " and " + std::to_string(numbers.size()));
         }
-        for (const Value &each : file->description["conditions"].items()) {
-            if (!condition(each, given, numbers)) {
-                throw Error("it was not made for these sizes: not " + text(each));
+        for (const auto &[condition, text] : conditions) {
+            if (!term(*condition, given, numbers)) {
+                throw Error("the program requires " + text);
             }
         }
         std::vector<at::Tensor> args(taken.size());

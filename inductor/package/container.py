@@ -32,7 +32,7 @@ from . import cbor
 from .errors import PackageError
 
 MAGIC = b"\x89PYFRAME"
-VERSION = 1
+VERSION = 2
 HEADER = 128
 ALIGNMENT = 64
 SIGNED = 1
@@ -102,6 +102,7 @@ class Container:
             raise self.error(f"it is damaged: it has {size} bytes, and its header says {whole}")
         self._length = length
         digest, mark = self._memory[64:96], self._memory[96:128]
+        self.digest = digest  # of the whole content: the description has the digests of the sections
         text = self._memory[at : at + length]
         if digest != hashlib.sha256(self._memory[:64] + text).digest():
             raise self.error("it is damaged: its description does not have its checksum")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import hashlib
 import os
@@ -64,6 +65,18 @@ class Loaded:
         self.program = None if plan["program"] is None else program_of(plan["program"])
         self.symbols = [tuple(each) for each in about["symbols"]]
         self.calls_aten = any(isinstance(step, Extern) for step in self.spec.steps)
+
+    def copied(self) -> Loaded:
+        """The same file with constants of its own, which have the values of these now."""
+        other = copy.copy(self)
+        other.constants, other.own = copy.deepcopy((self.constants, self.own))
+        other.spec = replace(self.spec, constants=tuple(other.own))
+        return other
+
+    def written(self) -> list[int]:
+        """The constants that the plan writes."""
+        first = len(self.spec.inputs) - len(self.constants)
+        return [i - first for i in self.spec.mutated if i >= first]
 
     # ---- parts
 

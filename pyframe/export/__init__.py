@@ -10,8 +10,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from ..signature.conditions import Condition, InputSpec
 from .comparison import Comparison
-from .conditions import Condition, InputSpec
 from .exported import Exported, export
 from .whole_graph import WholeGraph, whole_graph
 

@@ -27,11 +27,11 @@ from ..emit.output import TraceResult
 from ..errors import SkipFrame, Unsupported
 from ..interp.trace import Trace
 from ..options import Options
+from ..signature.structure import Path
 from ..torch_resets import follow_resets
 from ..vars.numbers.dynamic import CaptureHistory
 from ..vars.torch_objects import user_directives
 from .results import ProgramOutput, ProgramResult
-from .structure import Path
 
 
 @dataclass

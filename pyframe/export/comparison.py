@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from ..signature.structure import Constant, Leaf, Path, Structure, flatten, path_text, unflatten
 from .state import State
-from .structure import Constant, Leaf, Path, Structure, flatten, path_text, unflatten
 
 if TYPE_CHECKING:
     from .exported import Exported

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from ..errors import UserError
+from ..signature.structure import Constant, Leaf, Node, Structure
 from ..vars.numbers.dynamic import MARKS, Mark
-from .structure import Constant, Leaf, Node, Structure
 
 MAYBE = Mark("maybe")
 Marks = dict[int, Mark]  # dimension -> mark

@@ -9,15 +9,16 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from inductor.eager.transforms import GradAndValue, Vmapped
 from inductor.modes import graph_module
 
 from ..errors import UserError
-from . import conditions as checks
+from ..signature.conditions import Condition, InputSpec, check
+from ..signature.parameters import Parameters
+from ..signature.structure import Structure, unflatten
+from . import assumptions
 from .comparison import Comparison, compare
-from .conditions import Condition, InputSpec, input_specs
-from .parameters import Parameters
 from .printing import program_text
-from .structure import Structure, unflatten
 from .targets import short_name, unnamed
 from .whole_graph import WholeGraph, whole_graph
 
@@ -50,6 +51,9 @@ class Exported:
         self.constants, self.kinds = constants, kinds
         self.function, self.dropped = function, list(dropped)
         self.shares_state = function is not None
+        for node in graph_module.graph.nodes:
+            if isinstance(node.target, Vmapped | GradAndValue):
+                node.target.label = node.target.label or node.name
         for target in unnamed(graph_module):
             self.constants[f"function {short_name(target)}"] = target
             self.kinds[f"function {short_name(target)}"] = "function"
@@ -58,10 +62,10 @@ class Exported:
     @staticmethod
     def of(whole: WholeGraph, function: Callable[..., Any] | None) -> Exported:
         """The program of a whole graph."""
-        specs = input_specs(whole)
+        specs = assumptions.input_specs(whole)
         return Exported(
             name=whole.name, graph_module=with_attributes(whole), inputs=specs,
-            conditions=checks.conditions(whole, specs), parameters=whole.parameters, result=whole.result,
+            conditions=assumptions.conditions(whole, specs), parameters=whole.parameters, result=whole.result,
             mutated=whole.mutated, constants=whole.state, kinds=whole.kinds, function=function, dropped=whole.dropped,
         )  # fmt: skip
 
@@ -71,7 +75,7 @@ class Exported:
     def flat_inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The arguments of `graph_module` for a call. UserError if the program was not exported for this call."""
         leaves = self.parameters.leaves(args, kwargs)
-        checks.check(leaves, self.inputs, self.conditions)
+        check(leaves, self.inputs, self.conditions)
         return [leaves[index] for index in self._passed]
 
     def __str__(self) -> str:

@@ -4,13 +4,12 @@
     program.json    the graph, the signature, the conditions, and where the tensors are in their storages
     storages/0 ...  the bytes of each storage
 
-Loading a file runs no code of it: operators and classes are looked up by name, see `targets` and `data`.
+Loading a file runs no code of it: operators and classes are looked up by name, see `targets` and `signature.data`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
 import zipfile
@@ -21,21 +20,23 @@ from typing import Any, BinaryIO
 import torch
 from torch import nn
 
+from inductor.eager.transforms import GradAndValue, Vmapped
+
 from ..errors import UserError
-from .data import (
+from ..signature.data import (
     decode,
     decode_condition,
-    decode_graph,
+    decode_parameters,
     decode_spec,
     decode_structure,
     encode,
     encode_condition,
-    encode_graph,
+    encode_parameters,
     encode_spec,
     encode_structure,
 )
 from .exported import Exported, attach
-from .parameters import Parameters
+from .graphs import decode_graph, encode_graph
 
 FORMAT, VERSION = "pyframe.export", 1
 
@@ -49,7 +50,7 @@ def save(exported: Exported, path: str | os.PathLike[str]) -> None:
         "graph": graph,
         "inputs": [encode_spec(each) for each in exported.inputs],
         "conditions": [encode_condition(each) for each in exported.conditions],
-        "parameters": _encode_parameters(exported.parameters),
+        "parameters": encode_parameters(exported.parameters),
         "result": encode_structure(exported.result),
         "mutated": exported.mutated,
         "kinds": exported.kinds,
@@ -85,7 +86,7 @@ def load(path: str | os.PathLike[str], classes: Iterable[type] = ()) -> Exported
     return Exported(
         name=program["name"], graph_module=module, inputs=[decode_spec(each) for each in program["inputs"]],
         conditions=[decode_condition(each) for each in program["conditions"]],
-        parameters=_decode_parameters(program["parameters"], known),
+        parameters=decode_parameters(program["parameters"], known),
         result=decode_structure(program["result"], known), mutated=program["mutated"], constants=constants,
         kinds=kinds, dropped=program["dropped"],
     )  # fmt: skip
@@ -138,6 +139,8 @@ def _encode_tensors(constants: Mapping[str, torch.Tensor]) -> tuple[list[dict[st
     storages: dict[int, str] = {}
     first: dict[int, str] = {}
     for name, tensor in constants.items():
+        if isinstance(tensor, Vmapped | GradAndValue):
+            continue  # a part of the graph
         if id(tensor) in first:
             tensors.append({"name": name, "same": first[id(tensor)]})
             continue
@@ -189,32 +192,3 @@ def _decode_tensors(data: Any, members: Mapping[str, bytes]) -> dict[str, torch.
             tensor.requires_grad_(each["requires_grad"])
         found[each["name"]] = tensor
     return found
-
-
-# ---- parameters
-
-
-def _encode_parameters(parameters: Parameters) -> dict[str, Any]:
-    empty = inspect.Parameter.empty
-    return {
-        "signature": [
-            {"name": each.name, "kind": int(each.kind)}
-            | ({} if each.default is empty else {"default": encode(each.default)})
-            for each in parameters.signature.parameters.values()
-        ],
-        "given": {name: encode_structure(structure) for name, structure in parameters.given.items()},
-        "by_keyword": sorted(parameters.by_keyword),
-    }
-
-
-def _decode_parameters(data: Mapping[str, Any], classes: Mapping[tuple[str, str], type]) -> Parameters:
-    kinds = {int(kind): kind for kind in inspect._ParameterKind}
-    signature = inspect.Signature([
-        inspect.Parameter(
-            each["name"], kinds[each["kind"]],
-            default=decode(each["default"]) if "default" in each else inspect.Parameter.empty,
-        )
-        for each in data["signature"]
-    ])  # fmt: skip
-    given = {name: decode_structure(each, classes) for name, each in data["given"].items()}
-    return Parameters(signature, given, frozenset(data["by_keyword"]))

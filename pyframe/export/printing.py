@@ -18,10 +18,10 @@ import torch
 from torch import fx
 
 from ..core.files import short_name
+from ..signature.conditions import text_of, texts
+from ..signature.parameters import ABSENT
+from ..signature.structure import Constant, Leaf, Node, Structure, object_of
 from . import targets
-from .conditions import text_of, texts
-from .parameters import ABSENT
-from .structure import Constant, Leaf, Node, Structure, object_of
 
 if TYPE_CHECKING:
     from .exported import Exported

@@ -24,13 +24,13 @@ from ..emit.output import OutputBuilder, TraceResult
 from ..emit.reconstruct import ValueEmitter
 from ..emit.replay import distinct
 from ..errors import Unsupported
+from ..signature.structure import PLAIN_TYPES, SizeOf
 from ..vars.containers.sequence import SizeVar
 from ..vars.higher_order.tensor_hooks import follow_changes
 from ..vars.numbers.symint import NumberVar
 from ..vars.protocol.base import NotRebuildable, Var
 from ..vars.torch_objects.nnmodule import NNModuleVar
 from ..vars.torch_objects.tensor import TensorVar
-from .structure import PLAIN_TYPES, SizeOf
 
 
 class Slot:

@@ -17,6 +17,8 @@ import torch
 from torch import fx
 from torch.overrides import get_overridable_functions
 
+from inductor.eager.transforms import GradAndValue, Vmapped
+
 from ..errors import UserError
 
 _MODULES = (
@@ -146,6 +148,8 @@ def printed(target: Any) -> str:
 
 def short_name(target: Any) -> str:
     """What a function without a name is called among the constants of a program."""
+    if isinstance(target, Vmapped | GradAndValue):
+        return target.label
     name = getattr(target, "__qualname__", type(target).__name__)
     return f"{name} {id(target):x}" if "<" in name else str(name)
 
@@ -154,7 +158,8 @@ def unnamed(module: fx.GraphModule) -> list[Any]:
     """The functions that a graph calls and that `name_of` does not know."""
     found: dict[int, Any] = {}
     for node in module.graph.nodes:
-        if node.op != "call_function" or isinstance(node.target, torch._ops.OperatorBase):
+        registered = torch._ops.OperatorBase | torch._ops.OpOverloadPacket
+        if node.op != "call_function" or isinstance(node.target, registered):
             continue
         known = _hashable(node.target) and (node.target in _names() or node.target in _ours())
         if not known:

@@ -23,17 +23,19 @@ from inductor.modes import graph_module
 from inductor.overlap import memory_of
 
 from ..errors import UserError
-from .conditions import Condition, InputSpec, Size, text_of
+from ..signature.conditions import Condition, InputSpec, Size, text_of
+from ..signature.parameters import Parameters
+from ..signature.structure import Constant, Leaf, Node, Structure, flatten, path_text, unflatten
 from .exported import Exported, attach
-from .parameters import Parameters
-from .structure import Constant, Leaf, Structure, flatten, path_text, unflatten
 
 # ---- to torch.export
 
 
 def to_exported_program(exported: Exported) -> Any:
     """See `Exported.to_exported_program`. The sizes that vary become dimensions of torch.export, which chooses their
-    ranges and may fix them. UserError if an input has no example, because it is on a device that is not there."""
+    ranges and may fix them. Dataclasses among arguments and results are registered with torch.export. UserError if an input has no example, because it is on a device that is not there."""
+    for structure in (*exported.parameters.given.values(), exported.result):
+        _register(structure)
     program = _Program(exported)
     leaves = [_example(spec) for spec in exported.inputs]
     dims = [_dims(spec) for spec in exported.inputs]
@@ -43,6 +45,21 @@ def to_exported_program(exported: Exported) -> Any:
     args, kwargs = _as_call(parameters, arguments)
     fixed = all(each is None for each in dims)
     return torch.export.export(program, args, kwargs, dynamic_shapes=None if fixed else shapes, strict=False)
+
+
+def _register(structure: Structure) -> None:
+    """Make the dataclasses in a structure known to torch.export. UserError for objects of other classes."""
+    if not isinstance(structure, Node):
+        return
+    if structure.kind == "object" and structure.cls not in pytree.SUPPORTED_NODES:
+        raise UserError(
+            f"to_exported_program(): a result is a {structure.cls}, which torch.export does not know; register it with "
+            "torch.utils._pytree.register_pytree_node"
+        )
+    if structure.kind == "dataclass" and structure.cls not in pytree.SUPPORTED_NODES:
+        torch.export.register_dataclass(structure.cls)  # type: ignore[arg-type, unused-ignore]
+    for child in structure.children:
+        _register(child)
 
 
 class _Program(nn.Module):

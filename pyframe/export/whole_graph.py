@@ -35,12 +35,8 @@ from ..core.source import (
 )
 from ..errors import Unsupported, UserError
 from ..module import CompiledModule
-from .capture import Program, arguments_in_order, capture, place_of, reads_argument, sources_of
-from .dims import marked, marks_of_inputs
-from .parameters import Parameters, bound, signature_of
-from .results import Assignment, Slot
-from .state import State
-from .structure import (
+from ..signature.parameters import Parameters, bound, signature_of
+from ..signature.structure import (
     PLAIN_TYPES,
     Constant,
     Leaf,
@@ -52,6 +48,10 @@ from .structure import (
     unflatten,
     with_leaves,
 )
+from .capture import Program, arguments_in_order, capture, place_of, reads_argument, sources_of
+from .dims import marked, marks_of_inputs
+from .results import Assignment, Slot
+from .state import State
 
 
 @dataclass
@@ -93,7 +93,7 @@ class WholeGraph:
     leaves: the flat inputs of a call, including constants, which have no placeholder.
     parameters: `parameters.leaves(args, kwargs)` gives the flat inputs of a call.
     result: `unflatten(result, outputs)` is the program's result for the graph's outputs.
-    guards: what the program assumes about its arguments; see `conditions.conditions`.
+    guards: what the program assumes about its arguments; see `assumptions.conditions`.
     mutated: the names of the inputs and buffers that the graph writes.
     state: all parameters and buffers of the module, used or not, and other tensors that the graph reads, by qualified
         name. A tensor that has several names (tied weights) is there under each.
@@ -136,10 +136,7 @@ def whole_graph(
     with the user's line, if the function is not one graph or has side effects that a graph cannot have, and UserError
     for invalid arguments.
     """
-    target = original(function)
-    target = target._pyframe_original if isinstance(target, CompiledModule) else target
-    if not callable(target):
-        raise UserError(f"export() needs a function or an nn.Module, got {function!r}")
+    target = plain_target(function)
     signature = signature_of(target)
     arguments = bound(signature, args, kwargs or {})
     by_keyword = frozenset(name for name in kwargs or () if name in arguments)
@@ -156,6 +153,15 @@ def whole_graph(
         _separate(leaves, state, among_inputs=False)
         program = _captured(target, parameters, leaves, dynamic)
     return _Assembly(program, leaves, parameters, state, _name_of(target)).whole()
+
+
+def plain_target(function: Any) -> Any:
+    """What a compiled function or module was made of; other callables as they are. UserError for what is none."""
+    target = original(function)
+    target = target._pyframe_original if isinstance(target, CompiledModule) else target
+    if not callable(target):
+        raise UserError(f"a function or an nn.Module is needed, not {function!r}")
+    return target
 
 
 def _captured(target: Any, parameters: Parameters, leaves: list[InputLeaf], dynamic: Any) -> Program:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import operator
+import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from inductor.package.errors import PackageError
 from inductor.package.load import Loaded
 
-from .signature import Arguments, builder
-
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "min": min,
-    "max": max, "neg": operator.neg, "abs": abs, "not": operator.not_, "==": operator.eq, "!=": operator.ne,
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "and": lambda a, b: bool(a and b),
-    "or": lambda a, b: bool(a or b),
-}  # fmt: skip
+from ..errors import UserError
+from ..signature.conditions import InputSpec, check
+from ..signature.data import decode_condition, decode_parameters, decode_spec, decode_structure
+from ..signature.parameters import Parameters
+from ..signature.structure import Leaf, Node, Structure, unflatten
 
 
 def load(
@@ -45,12 +42,14 @@ class LoadedPackage:
 
     `target`: the name of the machine for which the kernels in use were made. `constants`: the tensors in the file, by
     the names that the module had for them.
+
+    A call that does not fit raises `UserError`, and ValueError for a tensor of another dtype, size or stride.
     """
 
     def __init__(self, loaded: Loaded) -> None:
         try:
             self._prepare(loaded)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, UserError) as error:
             raise loaded.file.error(f"its description is not one that this release can read: {error!r}") from error
 
     def _prepare(self, loaded: Loaded) -> None:
@@ -58,62 +57,78 @@ class LoadedPackage:
         self._loaded, self.target = loaded, loaded.target.name
         names = [each["name"] for each in about["constants"]]
         self.constants: dict[str, torch.Tensor] = dict(zip(names, loaded.constants))
-        self._conditions, self._taken = about["conditions"], about["taken"]
-        self._arguments, results = Arguments(about["call"]), about["results"]
-        self._form = "single" if results == {"result": 0} else "tuple"
+        self._parameters = decode_parameters(about["signature"], {}, or_plain=True)
+        self._specs = [decode_spec(each) for each in about["leaves"]]
+        self._conditions = [decode_condition(each) for each in about["conditions"]]
+        self._checked = [_of_package(spec) for spec in self._specs]
+        self._checks = bool(self._conditions) or any(spec.checked for spec in self._checked)
+        self._taken, self._returned = about["taken"], [tuple(each) for each in about["results"]]
+        self._structure = decode_structure(about["structure"], {}, or_plain=True)
+        single = isinstance(self._structure, Leaf) and self._returned == [("result", 0)]
+        self._form = "single" if single else "tuple"
         self._run = loaded.run(self._form)
-        self._build = None if self._form == "single" or _is_plain(results) else builder(results)
-        self._direct = self._arguments.simple and self._taken == list(range(len(self._arguments.args)))
-        if self._direct and self._build is None and not self._conditions:
-            self._direct_run: Any = self._run
-        else:
-            self._direct_run = None
-        self._count = len(self._taken)
+        self._plain = single or _is_plain(self._structure, self._returned)
+        self._count = len(self._specs) if _is_simple(self._parameters) else -1
+        direct = self._plain and not self._checks and self._taken == list(range(self._count))
+        self._direct: Any = self._run if direct else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        direct = self._direct_run
-        if direct is not None and len(args) == self._count and not kwargs:
-            return direct(*args)
-        leaves = self._arguments.leaves(args, kwargs)
-        for condition in self._conditions:
-            if not _value(condition, leaves):
-                raise PackageError(f"{self._loaded.file.path}: it was not made for these sizes: not {_text(condition)}")
+        simple = len(args) == self._count and not kwargs
+        if simple and self._direct is not None:
+            return self._direct(*args)
+        leaves: Sequence[Any] = args if simple else self._parameters.leaves(args, kwargs)
+        if self._checks:
+            check(leaves, self._checked, self._conditions)
         results = self._run(*[leaves[k] for k in self._taken])
-        if self._build is None:
+        if self._plain:
             return results
-        return self._build([results] if self._form == "single" else results, leaves, self._loaded.constants)
+        known = {"result": [results] if self._form == "single" else results, "argument": leaves,
+                 "fixed": self._loaded.constants}  # fmt: skip
+        return unflatten(self._structure, [known[kind][k] for kind, k in self._returned])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LoadedPackage:
+        return LoadedPackage(self._loaded.copied())
+
+    def __reduce__(self) -> Any:
+        """A pickle names the file, which must be there and unchanged, and holds the values of constants that calls
+        write."""
+        loaded = self._loaded
+        values = {k: loaded.constants[k].clone() for k in loaded.written()}
+        path = os.path.abspath(loaded.file.path)
+        return _loaded_again, (path, str(loaded.device), loaded.file.digest, values)
 
     def __repr__(self) -> str:
         return f"<pyframe package {self._loaded.file.path!r} for {self.target}>"
 
 
-def _is_plain(results: Mapping[str, Any]) -> bool:
-    """Whether the results are the tuple that the plan itself returns."""
-    items = results.get("tuple")
-    return items is not None and items == [{"result": k} for k in range(len(items))]
+def _loaded_again(path: str, device: str, digest: bytes, values: dict[int, torch.Tensor]) -> LoadedPackage:
+    loaded = Loaded(path, None, torch.device(device))
+    if loaded.file.digest != digest:
+        raise loaded.file.error("it is not the file that was loaded when this pickle was made")
+    for k, value in values.items():
+        loaded.constants[k].copy_(value)
+    return LoadedPackage(loaded)
 
 
-def _value(tree: Any, leaves: Sequence[Any]) -> Any:
-    if not isinstance(tree, list):
-        return tree
-    op, *rest = tree
-    if op == "size":
-        return leaves[rest[0]].shape[rest[1]]
-    if op == "stride":
-        return leaves[rest[0]].stride(rest[1])
-    if op == "value":
-        return leaves[rest[0]]
-    return _OPERATORS[op](*(_value(each, leaves) for each in rest))
+def _of_package(spec: InputSpec) -> InputSpec:
+    """What is checked of an input before the plan, which checks dtypes, devices, sizes and strides itself."""
+    if spec.kind != "tensor" or spec.checked and spec.requires_grad is not None:
+        return replace(spec, device=None)  # a package may run on another device than its example
+    return InputSpec(spec.name, "tensor", checked=False)
 
 
-def _text(tree: Any) -> str:
-    if not isinstance(tree, list):
-        return str(tree)
-    op, *rest = tree
-    if op in ("size", "stride"):
-        return f"leaf {rest[0]}.{op}({rest[1]})"
-    if op == "value":
-        return f"leaf {rest[0]}"
-    if len(rest) == 1:
-        return f"{op} {_text(rest[0])}"
-    return f"({_text(rest[0])} {op} {_text(rest[1])})"
+def _is_simple(parameters: Parameters) -> bool:
+    """Whether the flat inputs of a call are its positional arguments."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = list(parameters.given)
+    first = list(parameters.signature.parameters.values())[: len(names)]
+    return [each.name for each in first] == names and all(each.kind in kinds for each in first) and all(
+        parameters.given[name] == Leaf(place) for place, name in enumerate(names)
+    )  # fmt: skip
+
+
+def _is_plain(structure: Structure, returned: Sequence[tuple[str, int]]) -> bool:
+    """Whether a result is the tuple that the plan itself returns."""
+    places = tuple(map(Leaf, range(len(returned))))
+    in_order = all(each == ("result", place) for place, each in enumerate(returned))
+    return isinstance(structure, Node) and structure.kind == "tuple" and structure.children == places and in_order

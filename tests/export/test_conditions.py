@@ -141,7 +141,7 @@ def test_a_constant_is_what_no_operation_tells_apart(value, others, tmp_path):
         torch.testing.assert_close(program(x, value), x * value, equal_nan=True)
         scope["check_inputs"](x, value)
         for other in others:
-            with pytest.raises(pyframe.UserError, match="its value when it was exported"):
+            with pytest.raises(pyframe.UserError, match="its value in the example"):
                 program(x, other)
             with pytest.raises(ValueError):
                 scope["check_inputs"](x, other)

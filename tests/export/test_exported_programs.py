@@ -97,7 +97,7 @@ def test_positional_keyword_and_starred_parameters(tmp_path):
     assert torch.equal(exported(torch.ones(3), 2, z=4), torch.full((3,), 8.0))
     with pytest.raises(pyframe.UserError, match="exported without the argument y, so it must be 2"):
         exported(torch.ones(3), 3, z=4)
-    with pytest.raises(pyframe.UserError, match="z == 4, its value when it was exported, not 5"):
+    with pytest.raises(pyframe.UserError, match="z == 4, its value in the example, not 5"):
         exported(torch.ones(3), z=5)
 
 

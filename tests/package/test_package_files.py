@@ -155,7 +155,7 @@ def test_another_version_of_the_format(made: Path, tmp_path: Path, programs: Pat
     path = tmp_path / "newer.pyframe"
     path.write_bytes(data)
     for load in (pyframe.load, lambda path: run_cpp(programs, tmp_path, path, (torch.rand(3, 24),))):
-        with pytest.raises((pyframe.PackageError, AssertionError), match=r"version 2 .* reads version 1"):
+        with pytest.raises((pyframe.PackageError, AssertionError), match=r"version 3 .* reads version 2"):
             load(path)
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from package_programs import PROGRAMS, Counting, written
-from package_util import run_cpp
+from package_util import ROOT, run_cpp
 from torch.utils import _pytree as pytree
 
 import pyframe
@@ -101,6 +106,29 @@ def test_a_buffer_that_is_written_stays_with_the_package(tmp_path: Path) -> None
     torch.testing.assert_close(again, x * (start + 2 * x.sum(0)))
 
 
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda package: pickle.loads(pickle.dumps(package))])
+def test_copies_and_pickles(copied: Any, tmp_path: Path) -> None:
+    path = tmp_path / "model.pyframe"
+    pyframe.package(Counting(), (torch.rand(2, 6),), path, targets=["generic"])
+    first, x = pyframe.load(path), torch.rand(2, 6)
+    first(x)
+    second = copied(first)
+    assert second.constants["total"].equal(first.constants["total"])
+    second(x)
+    assert not second.constants["total"].equal(first.constants["total"])
+    assert second(x).equal(x * second.constants["total"])
+
+
+def test_a_pickle_is_of_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.pyframe"
+    pyframe.package(torch.sin, (torch.rand(3),), path, targets=["generic"], key=b"key")
+    data = pickle.dumps(pyframe.load(path, key=b"key"))
+    assert pickle.loads(data)(torch.ones(3)).equal(torch.ones(3).sin())
+    pyframe.package(torch.cos, (torch.rand(3),), path, targets=["generic"])
+    with pytest.raises(pyframe.PackageError, match="not the file that was loaded"):
+        pickle.loads(data)
+
+
 def test_constants_have_the_names_of_the_module_and_are_stored_once(tmp_path: Path) -> None:
     path = tmp_path / "model.pyframe"
     big = torch.nn.Linear(256, 256).eval()
@@ -122,10 +150,17 @@ def test_constants_have_the_names_of_the_module_and_are_stored_once(tmp_path: Pa
 
 
 def test_a_program_without_the_classes_of_the_results_gets_dicts(tmp_path: Path) -> None:
-    from pyframe.packaging.signature import builder
-
-    node = {"class": ["no_such_module", "Pair"], "fields": [["left", {"result": 0}], ["right", {"constant": 3}]]}
-    assert builder(node)([7], [], []) == {"left": 7, "right": 3}
+    path = tmp_path / "model.pyframe"
+    make, arguments = PROGRAMS["nested"]
+    args, kwargs = arguments()
+    pyframe.package(make(), args, path, kwargs=kwargs, targets=["generic"])
+    program = (
+        "import sys, torch, pyframe\n"
+        "got = pyframe.load(sys.argv[1])(torch.ones(4, 5), options={'shift': torch.ones(5), 'more': [torch.ones(2)]}, n=3)\n"
+        "assert type(got['pair']) is dict and list(got['pair']) == ['left', 'right'], got\n"
+        "assert type(got['named']) is dict and got['named']['second'] is True, got\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True, cwd=ROOT)
 
 
 def test_leaves_of_arguments_that_the_function_does_not_read(tmp_path: Path, programs: Path) -> None:

@@ -26,14 +26,14 @@ def breaks(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("f", "args", "error", "why"), [
-    (keeps, (torch.rand(3),), pyframe.PackageError, "more than compute"),
+    (keeps, (torch.rand(3),), pyframe.Unsupported, "changes a list that existed"),
     (breaks, (torch.rand(3),), pyframe.Unsupported, ""),
-    (lambda x: 3, (torch.rand(3),), Exception, "comput|capture"),
+    (lambda x: 3, (torch.rand(3),), pyframe.PackageError, "computes nothing"),
+    (lambda x: x, (torch.rand(3),), pyframe.PackageError, "computes nothing"),
     (lambda x: x.nonzero() * 2, (torch.rand(3),), Exception, ""),
-    (lambda x, y: x + y, (torch.rand(3).to_sparse(), torch.rand(3)), pyframe.PackageError, "plain tensor"),
-    (lambda x, y: x + y.real, (torch.rand(3), 3 + 1j), pyframe.PackageError, "complex"),
-    (lambda x: (x * 2, object), (torch.rand(3),), pyframe.PackageError, "cannot hold"),
-    (torch.add, (x := torch.rand(3), x), pyframe.PackageError, "given twice"),
+    (lambda x, y: x + y, (torch.rand(3).to_sparse(), torch.rand(3)), pyframe.Unsupported, "operator \\+ on x"),
+    (lambda x, y: x * 2, (torch.rand(3), object()), pyframe.UserError, "y is a object"),
+    (lambda x: (x * 2, object), (torch.rand(3),), pyframe.UserError, "cannot be saved"),
 ])  # fmt: skip
 def test_not_packaged(f: Any, args: Any, error: type[Exception], why: str, tmp_path: Path) -> None:
     with pytest.raises(error, match=why):
@@ -73,14 +73,14 @@ def test_calls_that_do_not_fit(tmp_path: Path) -> None:
     package = pyframe.load(path)
     torch.testing.assert_close(package(x, 2, [x], flag=True), x * 2 + x)
     for args, kwargs, error, why in (
-        ((x, 2, [x]), {}, TypeError, "flag="),
-        ((x, 2), {"flag": True}, TypeError, "3 positional"),
-        ((x, 3, [x]), {"flag": True}, ValueError, "argument 1 is 3; this package was made for 2"),
-        ((x, 2.0, [x]), {"flag": True}, ValueError, "argument 1"),
-        ((x, 2, [x]), {"flag": 1}, ValueError, "flag is 1"),
-        ((x, 2, [x, x]), {"flag": True}, TypeError, "argument 2 is not a list of 1 items"),
-        ((x, 2, (x,)), {"flag": True}, TypeError, "argument 2 is not a list"),
-        ((7, 2, [x]), {"flag": True}, TypeError, "argument 0 is a int"),
+        ((x, 2, [x]), {}, pyframe.UserError, "flag"),
+        ((x, 2), {"flag": True}, pyframe.UserError, "items"),
+        ((x, 3, [x]), {"flag": True}, pyframe.UserError, "n == 2, its value in the example, not 3"),
+        ((x, 2.0, [x]), {"flag": True}, pyframe.UserError, "n == 2"),
+        ((x, 2, [x]), {"flag": 1}, pyframe.UserError, "flag == True"),
+        ((x, 2, [x, x]), {"flag": True}, pyframe.UserError, "items must have 1 items"),
+        ((x, 2, (x,)), {"flag": True}, pyframe.UserError, "items must be a list"),
+        ((7, 2, [x]), {"flag": True}, pyframe.UserError, "x to be a tensor"),
         ((x[:2], 2, [x]), {"flag": True}, ValueError, "input 0 .*another size"),
     ):
         with pytest.raises(error, match=why):
@@ -100,7 +100,7 @@ def test_floats_are_constants(tmp_path: Path) -> None:
         package = pyframe.load(path)
         torch.testing.assert_close(package(x, bias), x * 0.5 + bias, equal_nan=True)
         for other in (-0.0, 1, 3.5):
-            with pytest.raises(ValueError, match="argument 1 is"):
+            with pytest.raises(pyframe.UserError, match="bias =="):
                 package(x, other)
 
 

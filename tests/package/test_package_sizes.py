@@ -70,9 +70,9 @@ def test_sizes_for_which_it_was_not_made(tmp_path: Path, programs: Path) -> None
     x = rand(5, 3)
     assert package(x).equal(x * 2)
     for size in (1, 4):
-        with pytest.raises(pyframe.PackageError, match="not made for these sizes: not .*size"):
+        with pytest.raises(pyframe.UserError, match=r"requires x.size\(0\) > 4|requires x.size\(0\) >= 2"):
             package(rand(size, 3))
-        with pytest.raises(AssertionError, match="not made for these sizes: not .*size"):
+        with pytest.raises(AssertionError, match=r"requires x.size\(0\) >"):
             run_cpp(programs, tmp_path, path, (rand(size, 3),))
     for other in (rand(5, 4), rand(5), rand(5, 3).double(), rand(3, 5).t()):
         with pytest.raises(ValueError, match="input 0"):
@@ -96,8 +96,8 @@ def test_a_number_that_may_depend_on_sizes_is_refused(tmp_path: Path) -> None:
 
 
 def test_dynamic_must_name_arguments(tmp_path: Path) -> None:
-    for dynamic in ({1: 0}, {"y": 0}, {0: 2}, {"n": 0}):
-        with pytest.raises(pyframe.PackageError, match="dynamic names"):
+    for dynamic in ({1: 0}, {"y": 0}, {0: 2}, {"n": 0.5}):
+        with pytest.raises(pyframe.UserError, match="dynamic"):
             pyframe.package(
                 lambda x, n: x * n, (rand(4, 4),), tmp_path / "model.pyframe", kwargs={"n": 3}, dynamic=dynamic
             )  # fmt: skip

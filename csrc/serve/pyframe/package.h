@@ -25,7 +25,7 @@ struct Options {
 
 /* A tensor, or an int that varies, among the arguments of the packaged call. */
 struct Argument {
-    std::string name; /* where it was, such as args[0]['x'] */
+    std::string name; /* where it was, such as x or batch['mask'] */
     bool is_tensor;
 };
 

@@ -16,6 +16,7 @@ import torch
 import torch.utils.checkpoint
 from torch._functorch import eager_transforms, vmap
 
+from inductor.eager.transforms import GradAndValue, Vmapped
 from inductor.overlap import memory_of
 
 from ... import _C
@@ -57,11 +58,7 @@ def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     every = (*spread, *[None] * len(body.lifted))
     if isinstance(body.result, TensorVar) and isinstance(to, tuple) and len(to) == 1:
         to = to[0]
-    out: Any = tuple(_dims_of(tx, to, body.result))  # may contain None, which torch.vmap's annotation lacks
-
-    def apply(*values: torch.Tensor) -> Any:
-        return torch.vmap(body.gm, in_dims=every, out_dims=out, randomness=mode, chunk_size=size)(*values)
-
+    apply = Vmapped(body.gm, every, _dims_of(tx, to, body.result), mode, size)
     return body.node(tx, apply, "vmapped", body.restore)
 
 
@@ -117,14 +114,6 @@ def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         for rest in body.result.unpack(tx)[1:]:
             check_auxiliary(tx, rest)
 
-    def apply(*values: torch.Tensor) -> Any:
-        def parts(*inner: torch.Tensor) -> Any:
-            first, *rest = body.gm(*inner)
-            return first, tuple(rest)
-
-        gradients, (value, rest) = torch.func.grad_and_value(parts, argnums=tuple(places), has_aux=True)(*values)
-        return (*gradients, value, *rest)
-
     def output(found: Sequence[Var]) -> Var:
         gradients, taken = {}, 0
         for number in sorted(wanted):
@@ -135,7 +124,7 @@ def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         chosen = gradients[wanted[0]] if isinstance(numbers, int) else TupleVar([gradients[n] for n in wanted])
         return TupleVar([chosen, value])
 
-    return body.node(tx, apply, "grad_and_value", output)
+    return body.node(tx, GradAndValue(body.gm, places), "grad_and_value", output)
 
 
 @register(eager_transforms.grad_impl)

@@ -4,7 +4,8 @@ A lock that the traced program creates is not shared with any thread, so acquiri
 lock that existed before is not acquired if the program only reads objects while it holds it. Instead the reads are
 guarded, and also that no other thread holds the lock: as all guards hold at the same time, the guarded values are those
 that the program would read with the lock held. If the program does more than that, a guard also checks that no other
-thread runs Python code: then nobody can see whether the lock is held.
+thread runs Python code: then nobody can see whether the lock is held. A whole program (`options.whole_program`) never
+takes such a lock: it changes no object but tensors, and is called by whoever exported it.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class SharedLockVar(HeldVar):
         return ConstVar(True)
 
     def exit(self, tx: Tracer) -> Var:
-        if self.begun.pop() != _done(tx) and not self._is_unseen():
+        if self.begun.pop() != _done(tx) and not tx.options.whole_program and not self._is_unseen():
             self.for_real()
         return ConstVar(None)
 

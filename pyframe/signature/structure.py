@@ -83,10 +83,12 @@ def opened(value: Any) -> tuple[Node, list[tuple[Step, Any]]] | None:
         return _registered(value)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return Node("namedtuple", (), cls._fields, cls), [(("item", i), each) for i, each in enumerate(value)]
-    if dataclasses.is_dataclass(cls):
-        names = tuple(field.name for field in dataclasses.fields(cls) if hasattr(value, field.name))
-        return Node("dataclass", (), names, cls), [(("attr", name), getattr(value, name)) for name in names]
-    return None
+    return _dataclass(value) if dataclasses.is_dataclass(cls) else None
+
+
+def _dataclass(value: Any) -> tuple[Node, list[tuple[Step, Any]]]:
+    names = tuple(field.name for field in dataclasses.fields(value) if hasattr(value, field.name))
+    return Node("dataclass", (), names, type(value)), [(("attr", name), getattr(value, name)) for name in names]
 
 
 def _registered(value: Any) -> tuple[Node, list[tuple[Step, Any]]]:
@@ -180,10 +182,11 @@ def matched(structure: Structure, value: Any, name: str, found: dict[int, Any]) 
         return
     if isinstance(structure, Constant):
         return
-    opening = opened(value)
+    known = type(value) is structure.cls and structure.kind == "dataclass"  # it may be registered with pytree since
+    opening = _dataclass(value) if known else opened(value)
     if opening is None or opening[0].kind != structure.kind or opening[0].cls is not structure.cls:
         wanted = structure.kind if structure.cls is None else structure.cls.__qualname__
-        raise UserError(f"{name} must be a {wanted}, as when it was exported, not a {type(value).__qualname__}")
+        raise UserError(f"{name} must be a {wanted}, as in the example, not a {type(value).__qualname__}")
     node, children = opening
     by_step = dict(children) if structure.keys else {}
     if structure.keys:

@@ -1,4 +1,4 @@
-"""The parameters of an exported function: how the arguments of a call become its flat inputs."""
+"""The parameters of an exported or packaged function: how the arguments of a call become its flat inputs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Parameters:
     by_keyword: frozenset[str]
 
     def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The flat inputs of a call. UserError for arguments that the exported program does not take."""
+        """The flat inputs of a call. UserError for arguments that the program does not take."""
         arguments = bound(self.signature, args, kwargs)
         found: dict[int, Any] = {}
         for name, value in arguments.items():
@@ -45,7 +45,7 @@ class Parameters:
         for name, structure in self.given.items():
             value = arguments.get(name, _empty(self.signature.parameters[name]))
             if value is ABSENT or value is inspect.Parameter.empty:
-                raise UserError(f"the argument {name} is missing: the program was exported with one")
+                raise UserError(f"the argument {name} is missing: the program was made with one")
             matched(structure, value, name, found)
         return [found[index] for index in range(len(found))]
 
@@ -57,7 +57,7 @@ class Parameters:
             return
         what = "its default" if default is ABSENT else repr(default)
         raise UserError(
-            f"the program was exported without the argument {name}, so it must be {what}, not {value!r}; export it "
+            f"the program was made without the argument {name}, so it must be {what}, not {value!r}; make it "
             "with an example of this argument"
         )
 

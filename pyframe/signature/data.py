@@ -1,11 +1,11 @@
-"""Graphs, structures and constants as JSON data, and back. Nothing here calls what the data names; `targets` decides
-which operators a graph may have."""
+"""Constants, structures, conditions and parameters as data (JSON or CBOR), and back. Nothing here calls what the data
+names."""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
-import keyword
+import inspect
 import math
 import sys
 from collections.abc import Mapping
@@ -15,12 +15,9 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from inductor.modes import graph_module
-
 from ..errors import UserError
-from . import targets
 from .conditions import OPS, Condition, InputSpec, Size, Value
-from .parameters import ABSENT
+from .parameters import ABSENT, Parameters
 from .structure import Constant, Leaf, Node, Structure
 
 _TORCH_TYPES = {
@@ -100,75 +97,15 @@ def _plain(kind: str, content: Any) -> Any:
     if kind == "absent":
         return ABSENT
     if kind == "device":
-        return torch.device(content)
+        try:
+            return torch.device(content)
+        except RuntimeError as error:
+            raise UserError(f"the file is damaged: {error}") from error
     for cls, name in _TORCH_TYPES.items():
         found = getattr(torch, str(content), None) if kind == name else None
         if isinstance(found, cls):
             return found
     raise UserError(f"the file is damaged or newer than this version of torch: {kind} {content!r}")
-
-
-# ---- graphs
-
-
-def _check_names(op: str, target: Any, kwargs: Any) -> None:
-    """UserError for names that are not those of variables and attributes: torch.fx writes them into Python code."""
-    names: list[Any] = [*kwargs] if isinstance(kwargs, dict) else [None]
-    names += [target] if op == "placeholder" else str(target).split(".") if op == "get_attr" else []
-    for name in names:
-        valid = isinstance(name, str) and (name.isidentifier() or op == "get_attr" and name.isdigit())
-        if not valid or keyword.iskeyword(name):
-            raise UserError(f"the file is damaged: {name!r} is no name")
-
-
-def encode_graph(module: fx.GraphModule) -> dict[str, Any]:
-    """A graph with the graphs that its operators take."""
-    children = {name: child for name, child in module.named_children() if isinstance(child, fx.GraphModule)}
-    if getattr(module, "settings", ()):
-        raise UserError("export: a program that changes settings of the process cannot be saved")
-    return {
-        "nodes": [_encode_node(node) for node in module.graph.nodes],
-        "graphs": {name: encode_graph(child) for name, child in children.items()},
-    }
-
-
-def _encode_node(node: fx.Node) -> dict[str, Any]:
-    target = targets.name_of(node.target) if node.op == "call_function" else node.target
-    data = {"op": node.op, "name": node.name, "target": target, "args": encode(node.args)}
-    if node.kwargs:
-        data["kwargs"] = encode(node.kwargs)
-    if node.meta.get("stack_trace"):
-        data["trace"] = node.meta["stack_trace"]
-    return data
-
-
-def decode_graph(data: Mapping[str, Any], root: torch.nn.Module) -> fx.GraphModule:
-    """The graph that `encode_graph` gave as `data`. `root` has the tensors that it reads. UserError for operators that
-    a saved graph may not have."""
-    for name, child in data["graphs"].items():
-        setattr(root, name, decode_graph(child, torch.nn.Module()))
-    graph, nodes = fx.Graph(), dict[str, fx.Node]()
-    for each in data["nodes"]:
-        op, args, kwargs = each["op"], decode(each["args"], nodes), decode(each.get("kwargs", {"dict": []}), nodes)
-        target: Any = each["target"]
-        _check_names(op, target, kwargs)
-        if op == "output":
-            graph.output(*args)
-            continue
-        if op == "call_function":
-            target = targets.target_of(target)
-            if target is getattr:
-                targets.check_attribute(args[1])
-        elif op == "call_method":
-            targets.check_method(target)
-        elif op not in ("placeholder", "get_attr"):
-            raise UserError(f"the file is damaged: unknown operation {op!r}")
-        node = graph.create_node(op, target, args, kwargs, name=each["name"])
-        if "trace" in each:
-            node.meta["stack_trace"] = each["trace"]
-        nodes[each["name"]] = node
-    graph.lint()
-    return graph_module(root, graph)
 
 
 # ---- structures
@@ -197,16 +134,26 @@ def _encode_context(node: Node) -> Any:
     return {"plain": encode(node.context)}
 
 
-def decode_structure(data: Any, classes: Mapping[tuple[str, str], type]) -> Structure:
+def decode_structure(data: Any, classes: Mapping[tuple[str, str], type], or_plain: bool = False) -> Structure:
     """The structure that `encode_structure` gave as `data`. `classes`: those that may be needed, by module and name,
-    besides those of modules that are imported."""
+    besides those of modules that are imported. UserError if another one is needed; `or_plain`: then a dict of the same
+    keys takes its place, or a tuple where there are no keys."""
     if isinstance(data, int):
         return Leaf(data)
     if "constant" in data:
         return Constant(decode(data["constant"]))
-    children = tuple(decode_structure(each, classes) for each in data["children"])
+    children = tuple(decode_structure(each, classes, or_plain) for each in data["children"])
     keys = tuple(decode(key) for key in data.get("keys", ()))
     cls = _class_of(data["kind"], data["class"], classes) if "class" in data else None
+    if cls is None and "class" in data:
+        if not or_plain:
+            module, name = data["class"]
+            raise UserError(
+                f"the program needs the class {module}.{name}, a {data['kind']}: import {module} before it is loaded, "
+                "or pass the class: load(path, classes=[...])"
+            )
+        names = keys or _keys_of(data, len(children))
+        return Node("dict" if names else "tuple", children, names)
     context = _decode_context(cls, data["context"]) if data["kind"] == "pytree" else None
     return Node(data["kind"], children, keys, cls, context)
 
@@ -219,8 +166,15 @@ def _decode_context(cls: Any, data: Any) -> Any:
     return definition.from_dumpable_context(data["dumped"])
 
 
-def _class_of(kind: str, path: Any, classes: Mapping[tuple[str, str], type]) -> type:
-    """A class of containers by its module and name. No module is imported for it."""
+def _keys_of(data: Mapping[str, Any], count: int) -> tuple[str, ...]:
+    """The texts that pytree keeps of an object of a registered class, if there is one for each of its children."""
+    context = data.get("context", {}).get("plain")
+    listed = isinstance(context, list) and len(context) == count and all(isinstance(each, str) for each in context)
+    return tuple(context) if listed else ()
+
+
+def _class_of(kind: str, path: Any, classes: Mapping[tuple[str, str], type]) -> type | None:
+    """A class of containers by its module and name; None if it is not known. No module is imported for it."""
     module, name = path
     found: Any = classes.get((module, name))
     if found is None:
@@ -233,13 +187,7 @@ def _class_of(kind: str, path: Any, classes: Mapping[tuple[str, str], type]) -> 
         else found.__new__ is object.__new__ and not hasattr(found, "__del__") if kind == "object"
         else issubclass(found, tuple) and hasattr(found, "_fields")
     )  # fmt: skip
-    if not valid:
-        raise UserError(
-            f"the program needs the class {module}.{name}, a {kind}: import {module} before it is loaded, or pass the "
-            "class: load(path, classes=[...])"
-        )
-    assert isinstance(found, type)
-    return found
+    return found if valid else None
 
 
 # ---- conditions
@@ -283,3 +231,33 @@ def _decode_term(data: Any) -> Any:
     return Value(data["input"]) if "input" in data else decode(data["number"])
 
 
+# ---- parameters
+
+
+def encode_parameters(parameters: Parameters) -> dict[str, Any]:
+    empty = inspect.Parameter.empty
+    return {
+        "signature": [
+            {"name": each.name, "kind": int(each.kind)}
+            | ({} if each.default is empty else {"default": encode(each.default)})
+            for each in parameters.signature.parameters.values()
+        ],
+        "given": {name: encode_structure(structure) for name, structure in parameters.given.items()},
+        "by_keyword": sorted(parameters.by_keyword),
+    }
+
+
+def decode_parameters(
+    data: Mapping[str, Any], classes: Mapping[tuple[str, str], type], or_plain: bool = False
+) -> Parameters:
+    """The parameters that `encode_parameters` gave as `data`. `classes`, `or_plain`: as for `decode_structure`."""
+    kinds = {int(kind): kind for kind in inspect._ParameterKind}
+    signature = inspect.Signature([
+        inspect.Parameter(
+            each["name"], kinds[each["kind"]],
+            default=decode(each["default"]) if "default" in each else inspect.Parameter.empty,
+        )
+        for each in data["signature"]
+    ])  # fmt: skip
+    given = {name: decode_structure(each, classes, or_plain) for name, each in data["given"].items()}
+    return Parameters(signature, given, frozenset(data["by_keyword"]))
