@@ -98,10 +98,17 @@ class Loaded:
         """The constants that are the plan's last inputs, and those that it has itself."""
         memory: dict[tuple[int, torch.device], torch.Tensor] = {}
         made = [
-            self._constant(number, torch.device(place) if place else self.device, memory)
+            self._constant(number, self._place(place), memory)
             for number, place in zip(plan["fixed"], plan["places"], strict=True)
         ]
         return made[: plan["bound"]], made[plan["bound"] :]
+
+    def _place(self, name: str) -> torch.device:
+        """The device of a constant by its name; "" is that of the plan."""
+        try:
+            return torch.device(name) if name else self.device
+        except RuntimeError as error:
+            raise self.file.error(f"its description is not one that this release can read: {error}") from error
 
     def _constant(
         self, number: int, device: torch.device, memory: dict[tuple[int, torch.device], torch.Tensor]

@@ -277,7 +277,10 @@ class _Assembly:
         for node, (parent, method, dim) in numbers.items():
             self.map[node] = made = self.graph.call_method(method, (parent, dim))
             made.meta.update(node.meta)
+        entered = self._enter_autocast()
         outputs = list(self.graph.graph_copy(self.old, self.map) or ())  # type: ignore[arg-type]
+        for node in reversed(entered):
+            self.graph.call_function(torch.amp.autocast_mode._exit_autocast, (node,))
         for node in self.graph.nodes:
             _forget_our_lines(node)
         result = self._result(outputs)
@@ -374,6 +377,17 @@ class _Assembly:
             fake = self._fake(tensor) if fake is None else fake
             node = self.nodes[id(tensor)] = self._add(kind, name, f"{kind[0]}_{name}", fake, value=tensor)
         return node
+
+    def _enter_autocast(self) -> list[fx.Node]:
+        """Make the autocast in which the example call is made a part of the program."""
+        enabled = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+        cached = torch.is_autocast_cache_enabled()
+        return [
+            self.graph.call_function(
+                torch.amp.autocast_mode._enter_autocast, (kind, torch.get_autocast_dtype(kind), True, cached)
+            )
+            for kind in enabled
+        ]
 
     # ---- results ----
     def _result(self, outputs: list[Any]) -> Structure:

@@ -57,9 +57,8 @@ class Caching(nn.Module):
 
 
 def test_what_the_first_call_does_under_a_lock_is_named():
-    with pytest.raises(pyframe.Unsupported, match="assigns the attribute 'table'.*call the module once") as raised:
+    with pytest.raises(pyframe.Unsupported, match="(?s)assigns the attribute 'table'.*call the module once"):
         pyframe.export(Caching())(torch.rand(3))
-    assert "lock" not in str(raised.value).lower().replace("lock:", "")
 
 
 def test_an_autocast_around_the_export_is_part_of_the_program(tmp_path):
