@@ -19,10 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS: dict[str, list[str]] = {
     "": ["inductor", "pyframe"],
     "pyframe": [
-        "version", "_C", "bytecode", "core", "errors", "signature", "exc", "config", "metrics",
-        "torch_resets", "callables", "module", "report", "stance", "options", "vars", "requirements", "dynamic", "emit", "interp", "backends",
-        "example_inputs", "entries", "recompile", "driver", "shared_captures", "cache_artifacts", "backward", "api",
-        "export", "packaging", "stage_programs", "testing", "cli", "__init__", "__main__",
+        "version", "_C", "bytecode", "core", "errors", "signature", "exc", "config", "metrics", "torch_resets",
+        "callables", "module", "report", "stance", "options", "vars", "requirements", "dynamic", "emit", "interp",
+        "backends", "example_inputs", "entries", "recompile", "driver", "shared_captures", "cache_artifacts",
+        "backward", "api", "export", "packaging", "stage_programs", "testing", "cli", "__init__", "__main__",
     ],
     "pyframe.vars": [
         "__init__", "codegen", "traced_graph", "tracer", "registry", "polyfills", "protocol", "containers", "objects",

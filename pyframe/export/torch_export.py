@@ -33,7 +33,8 @@ from .exported import Exported, attach
 
 def to_exported_program(exported: Exported) -> Any:
     """See `Exported.to_exported_program`. The sizes that vary become dimensions of torch.export, which chooses their
-    ranges and may fix them. Dataclasses among arguments and results are registered with torch.export. UserError if an input has no example, because it is on a device that is not there."""
+    ranges and may fix them. Dataclasses among arguments and results are registered with torch.export. UserError if an
+    input has no example, because it is on a device that is not there."""
     for structure in (*exported.parameters.given.values(), exported.result):
         _register(structure)
     program = _Program(exported)
