@@ -2,7 +2,7 @@
 
 Each program reads a part of the keys and values of a head. Each row of its block of keys has its own running maximum,
 sum of weights and sum of weighted values (online softmax), and the rows are combined at the end. If several programs
-share a head, they write these to scratch memory, and a second kernel combines them.
+share a head, they write these to scratch memory, and the last one of them, as a counter says, combines them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 from ...dtypes import dtype_name
 from ...ir.buffer import View
+from ...runtime import plan_spec as spec
 from ...schedule.row_attention import Operand, RowAttention, sizes_of
+from ..values import COUNTERS
 from .gpu import Gpu
 from .heuristics import Config, ceil_div, power
 from .kernel import Draft
@@ -22,7 +24,7 @@ from .work import Scratch
 
 LOG2_E = math.log2(math.e)
 TILE = 4096  # elements of a block of keys or values: their sums in float32 take 64 registers of each of 64 threads
-WARPS, JOIN_WARPS = 2, 4
+WARPS = 2
 WAVES = 4  # programs per multiprocessor, if there are enough keys
 MAX_ROWS, MAX_PARTS = 128, 64
 
@@ -68,21 +70,20 @@ def row_attention_drafts(
     lanes = {"DBLOCK": power(sizes["D"]), "EBLOCK": power(sizes["E"])}
     rows = min(max(TILE // max(lanes.values()), 16), MAX_ROWS, power(columns))
     most = min(MAX_PARTS, ceil_div(columns, rows), WAVES * gpu.multiprocessors // heads)
-    parts = 1 << max(most, 1).bit_length() - 1
+    parts = 1 << max(most, 1).bit_length() - 1 if heads <= spec.COUNTERS else 1
     span = ceil_div(ceil_div(columns, rows), parts) * rows
     sums: list[Scratch] = []
     if parts > 1:
         name = f"%{group.result.name}"
         sums.append(Scratch(f"{name}.sums", "float32", heads * parts * sizes["E"]))
         sums += [Scratch(f"{name}.{what}", "float32", heads * parts) for what in ("tops", "totals")]
-    known = {**dtypes, **{s.name: s.dtype for s in sums}}
+    known = {**dtypes, COUNTERS: "int32", **{s.name: s.dtype for s in sums}}
     partial = _partial(group, known, sizes, parts, span, sums)
-    found = [partial.draft("row_attention", heads * parts, WARPS, {"NBLOCK": rows, **lanes}, unaligned)]
+    constants = {"NBLOCK": rows, **lanes}
     if sums:
-        joined = _joined(group, known, sizes, parts, sums)
-        constants = {"PBLOCK": parts, "EBLOCK": lanes["EBLOCK"]}
-        found.append(joined.draft("row_attention_join", heads, JOIN_WARPS, constants, unaligned))
-    return found, sums
+        _last(partial, group, sizes, parts, sums)
+        constants["PBLOCK"] = parts
+    return [partial.draft("row_attention", heads * parts, WARPS, constants, unaligned)], sums
 
 
 def _long(group: RowAttention) -> str:
@@ -98,7 +99,7 @@ def _partial(
     out, columns = _Lines(dtypes), sizes["N"]
     whole = columns % span == 0
     d_mask = [] if power(sizes["D"]) == sizes["D"] else [f"(d < {sizes['D']})"]
-    e_mask = [] if power(sizes["E"]) == sizes["E"] else [f"(e < {sizes['E']})"]
+    e_mask = _e_mask(sizes)
     rows = [] if whole else ["inside[:, None]"]
     wide, long = (" * tl.full([], 1, tl.int64)" if _long(group) else ""), _long(group)
     out.lines += [
@@ -139,47 +140,53 @@ def _partial(
     return out
 
 
-def _joined(
-    group: RowAttention, dtypes: Mapping[str, str], sizes: Mapping[str, int], parts: int, sums: list[Scratch]
-) -> _Lines:
-    """The kernel that combines the parts of each head."""
-    out = _Lines(dtypes)
-    e_mask = [] if power(sizes["E"]) == sizes["E"] else [f"(e < {sizes['E']})"]
-    names = [out.pointer(s.name) for s in sums]
-    rows = _load(f"{names[0]} + part[:, None] * {sizes['E']} + e[None, :]", [f"{m}[None, :]" for m in e_mask])
-    out.lines += [
-        f"pid = tl.program_id(0){_long(group)}", f"zh = pid % {sizes['H']}", f"zb = pid // {sizes['H']}",
-        f"part = pid * {parts} + tl.arange(0, PBLOCK)", "e = tl.arange(0, EBLOCK)",
-        f"top = tl.load({names[1]} + part)", f"total = tl.load({names[2]} + part)", f"output = {rows}",
-        *_combined(), *_finish(out, group, e_mask),
+def _last(out: _Lines, group: RowAttention, sizes: Mapping[str, int], parts: int, sums: list[Scratch]) -> None:
+    """Writes what the last program of a head does once all have stored their parts: it combines them, always in the
+    same order. As in `kernel.py`, the increment orders the memory accesses, and the counter is 0 afterwards."""
+    counter, names = f"{out.pointer(COUNTERS)} + pid // {parts}", [out.pointer(s.name) for s in sums]
+    masks, cached = [f"{m}[None, :]" for m in _e_mask(sizes)], ', cache_modifier=".cg"'
+    rows = f"{names[0]} + each[:, None] * {sizes['E']} + e[None, :]"
+    lines = [
+        f"tl.store({counter}, 0)", f"each = pid // {parts} * {parts} + tl.arange(0, PBLOCK)",
+        f"all_top = tl.load({names[1]} + each{cached})", f"all_total = tl.load({names[2]} + each{cached})",
+        f"all_output = {_load(rows, masks, cached)}",
+        *_combined("all_"), *_finish(out, group, _e_mask(sizes), "all_"),
     ]  # fmt: skip
-    return out
+    out.lines += ["tl.debug_barrier()", f'if tl.atomic_add({counter}, 1, sem="acq_rel") == {parts - 1}:']
+    out.lines += [f"    {line}" for line in lines]
 
 
-def _combined() -> list[str]:
-    """The lines that combine rows, each with a maximum, a sum of weights and a sum of weighted values."""
+def _e_mask(sizes: Mapping[str, int]) -> list[str]:
+    return [] if power(sizes["E"]) == sizes["E"] else [f"(e < {sizes['E']})"]
+
+
+def _combined(p: str = "") -> list[str]:
+    """The lines that combine rows, each with a maximum, a sum of weights and a sum of weighted values. `p`: what the
+    names of these begin with."""
     return [
-        "largest = tl.reduce(top, 0, nan_max)",
-        "base = tl.where(largest == float('-inf'), 0.0, largest)",
-        "factor = tl.exp2(top - base)",
-        "total = tl.sum(total * factor, 0)",
-        "output = tl.sum(output * factor[:, None], 0)",
-        "top = largest",
+        f"{p}largest = tl.reduce({p}top, 0, nan_max)",
+        f"{p}base = tl.where({p}largest == float('-inf'), 0.0, {p}largest)",
+        f"{p}factor = tl.exp2({p}top - {p}base)",
+        f"{p}total = tl.sum({p}total * {p}factor, 0)",
+        f"{p}output = tl.sum({p}output * {p}factor[:, None], 0)",
+        f"{p}top = {p}largest",
     ]
 
 
-def _finish(out: _Lines, group: RowAttention, e_mask: list[str]) -> list[str]:
-    """The lines that divide by the sum of weights and store the result, zeros where every score is -inf, as ATen's."""
+def _finish(out: _Lines, group: RowAttention, e_mask: list[str], p: str = "") -> list[str]:
+    """The lines that divide by the sum of weights and store the result, zeros where every score is -inf, as ATen's.
+    `p` as in `_combined`."""
     dtype = dtype_name(group.result.dtype)
-    rounded = "output" if dtype == "float32" else f"output.to({ELEMENT[dtype]})"
+    rounded = f"{p}output" if dtype == "float32" else f"{p}output.to({ELEMENT[dtype]})"
     return [
-        "output = output / tl.where(total == 0.0, 1.0, total)",
+        f"{p}output = {p}output / tl.where({p}total == 0.0, 1.0, {p}total)",
         f"tl.store({out.place(group.result, 'zh', '0', 'e')}, {rounded}{_masked(e_mask)})",
     ]
 
 
-def _load(pointers: str, masks: list[str]) -> str:
-    return f"tl.load({pointers}, mask={' & '.join(masks)}, other=0.0)" if masks else f"tl.load({pointers})"
+def _load(pointers: str, masks: list[str], options: str = "") -> str:
+    mask = f", mask={' & '.join(masks)}, other=0.0" if masks else ""
+    return f"tl.load({pointers}{mask}{options})"
 
 
 def _masked(masks: list[str]) -> str:
