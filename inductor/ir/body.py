@@ -34,7 +34,7 @@ class Op:
 
     load (buf, index) | store (buf, index, Ref, mode) | store (buf, index, Ref, mode, Ref of the condition)
     reduction (kind, Ref) | reduction (kind, Ref, Ref of the first bound, Ref of the second one)
-    scan (kind, Ref, reverse) | sort (what, Ref, descending, element dtype)
+    scan (kind, Ref, reverse) | sort (what, Ref, descending, element dtype, count)
     constant (value,) | index_expr (index,)
     indirect (Ref, Sym, size): defines the index variable Sym, whose value is wrapped into 0 .. size - 1
     indirect (Ref, Sym, size, True): the same of a value that is certain to be within 0 .. size - 1
@@ -153,9 +153,9 @@ class TracingHandler(Handler):
         return self.record("scan", (kind, value, reverse), dtype)
 
     def sort(  # noqa: D102
-        self, dtype: torch.dtype, what: str, value: Ref, descending: bool, element: torch.dtype
+        self, dtype: torch.dtype, what: str, value: Ref, descending: bool, element: torch.dtype, count: int = 0
     ) -> Ref:
-        return self.record("sort", (what, value, descending, dtype_name(element)), dtype)
+        return self.record("sort", (what, value, descending, dtype_name(element), count), dtype)
 
     def constant(self, value: bool | int | float | Size | Real, dtype: torch.dtype) -> Ref:  # noqa: D102
         if isinstance(value, Size):

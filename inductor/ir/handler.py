@@ -49,11 +49,14 @@ class Handler:
         `position_of` give int64 positions in the flattened reduction space and cannot be reversed."""
         return self.default("scan", (dtype, kind, value, reverse))
 
-    def sort(self, dtype: torch.dtype, what: str, value: Any, descending: bool, element: torch.dtype) -> Any:
+    def sort(
+        self, dtype: torch.dtype, what: str, value: Any, descending: bool, element: torch.dtype, count: int = 0
+    ) -> Any:
         """`value` sorted along the reduction variables. `what` is a name of `SORTS` in ops.py: "values", or
         "positions", int64, in the flattened reduction space. The order is stable; NaN is greater than every number. All
-        values are numbers of the dtype `element`, which may be narrower than their own."""
-        return self.default("sort", (dtype, what, value, descending, element))
+        values are numbers of the dtype `element`, which may be narrower than their own. With a `count`, only the first
+        `count` points of a row get results; at others, any value."""
+        return self.default("sort", (dtype, what, value, descending, element, count))
 
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> Any:
         """A literal."""

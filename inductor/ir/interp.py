@@ -159,7 +159,7 @@ class _Run:
         out = _SCAN[kind](flat.flip(-1)).flip(-1) if reverse else _SCAN[kind](flat)
         return out.reshape(self.sizes)
 
-    def sort(self, what: str, value: torch.Tensor, descending: bool, element: str) -> torch.Tensor:
+    def sort(self, what: str, value: torch.Tensor, descending: bool, element: str, count: int) -> torch.Tensor:
         flat = value.broadcast_to(self.sizes).reshape(*self.outer, math.prod(self.inner))
         found = torch.sort(flat, dim=-1, descending=descending, stable=True)
         return (found.values if what == "values" else found.indices).reshape(self.sizes)

@@ -22,17 +22,23 @@ from .scans import FLOATS, INTEGERS
 # Length of the longest rows that are sorted in registers, by the size of an element in bytes. ATen, whose time grows
 # less with the length, is faster for longer ones.
 LONGEST_ROW = {1: 1024, 2: 1024, 4: 512, 8: 256}
+# The same where no more than so many elements of a row are wanted, in dtypes of less than 64 bits: these are found in
+# fewer steps than all are sorted.
+LONGEST_FOR_FEW, MOST_OF_LONG = 4096, 64
 LEAST = {torch.bool: False} | {dtype: torch.iinfo(dtype).min for dtype in INTEGERS}  # at most every element
 Results = tuple[TensorValue, TensorValue]
 InSortedRow = Callable[[tuple[Index, ...]], Any]
 
 
-def _refuse(x: TensorValue, dim: int) -> None:
-    """Unlowered unless rows of `x` along `dim` can be sorted in registers."""
+def _refuse(x: TensorValue, dim: int, count: int = 0) -> None:
+    """Unlowered unless rows of `x` along `dim` can be sorted in registers, or the first `count` of them found."""
     if x.device.type == "cpu" or x.dtype not in (*FLOATS, *INTEGERS, torch.bool):
         raise Unlowered
     length = x.size[dim] if x.size else 1
-    if type(length) is not int or not 0 < length <= LONGEST_ROW[x.dtype.itemsize] or 0 in map(hint, x.size):
+    longest = LONGEST_ROW[x.dtype.itemsize]
+    if 0 < count <= MOST_OF_LONG and x.dtype.itemsize < 8:
+        longest = LONGEST_FOR_FEW
+    if type(length) is not int or not 0 < length <= longest or 0 in map(hint, x.size):
         raise Unlowered
 
 
@@ -45,11 +51,11 @@ def _unmoved(x: TensorValue, dtype: torch.dtype, positions: AnyTensor) -> Result
     return derived(x, lambda v: v, dtype, 0), zero
 
 
-def _in_order(x: TensorValue, what: str, descending: bool) -> InSortedRow:
-    """The element of sorted `x`, or its position, at a full index."""
+def _in_order(x: TensorValue, what: str, descending: bool, count: int = 0) -> InSortedRow:
+    """The element of sorted `x`, or its position, at a full index; with a `count` only at the first points of a row."""
     source = stored(x)
     dtype = compute_dtype(x.dtype) if what == "values" else torch.int64
-    return lambda index: ops.sort(dtype, what, source.load(index), descending, x.dtype)
+    return lambda index: ops.sort(dtype, what, source.load(index), descending, x.dtype, count)
 
 
 def _first(
@@ -62,7 +68,8 @@ def _first(
     if order is None:
         order, stride = list(range(len(size))), contiguous_strides(results)
     layout = Layout(val.device, val.dtype, results, tuple(stride))
-    outer, found = [d for d in order if d != dim], _in_order(x, what, descending)
+    few = count if type(count) is int and count < size[dim] else 0
+    outer, found = [d for d in order if d != dim], _in_order(x, what, descending, few)
 
     def body_of(name: str) -> LoopBody:
         def run(index: tuple[Index, ...], row: tuple[Index, ...]) -> None:
@@ -84,7 +91,8 @@ def _both(graph: LoweringGraph, x: TensorValue, dim: int, descending: bool) -> R
     """The sorted elements and their positions, as many as the results of the current node have."""
     values, positions = graph.val
     dim = dim % len(x.size) if x.size else 0
-    _refuse(x, dim)
+    count = values.size(dim) if x.size else 0
+    _refuse(x, dim, count if type(count) is int and x.size and count < x.size[dim] else 0)
     if not x.size or x.size[dim] == 1:
         return _unmoved(x, values.dtype, positions)
     return (

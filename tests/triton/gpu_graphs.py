@@ -130,6 +130,8 @@ def sorts():
         (lambda x: tuple(x.sort(-1)), torch.float32, 512),
         (lambda x: tuple(x.sort(0, descending=True)), torch.bfloat16, 30),
         (lambda x: tuple(x.softmax(-1).topk(3)), torch.float16, 100),
+        (lambda x: tuple(x.topk(64)), torch.float32, 1024),
+        (lambda x: tuple(x.topk(5, largest=False)), torch.bfloat16, 2000),
         (lambda x: x.nanmedian(-1)[0], torch.float64, 100),
         (lambda x: x.kthvalue(5)[1], torch.int64, 60),
         (lambda x: tuple(x.sort(-1)), torch.bool, 20),

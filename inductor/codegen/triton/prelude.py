@@ -276,24 +276,55 @@ def sort_rows(x, length, narrow: tl.constexpr, descending: tl.constexpr):
     One number for each element is sorted, its key followed by its tag: its position and whether it is a negative zero.
     Keys of 64 bits are sorted with their tags.
     """
+    if x.dtype.primitive_bitwidth == 64:
+        lane = tl.broadcast_to(tl.arange(0, x.shape[1])[None, :], x.shape)
+        key = tl.where(lane < length, sort_key(x, descending), 0x7FFFFFFFFFFFFFFF)
+        tag = lane * 2 + negative_zero(x) if x.dtype.is_floating() else lane * 2
+        key, tag = sort_pairs(key, tag, lane)
+        return from_sort_key(key, tag & 1, x.dtype, descending), tag >> 1
+    else:
+        return unpacked(tl.sort(packed(x, length, narrow, descending)), x.shape[1], x.dtype, descending)
+
+
+@triton.jit
+def first_in_order(x, length, narrow: tl.constexpr, descending: tl.constexpr, count: tl.constexpr):
+    """What `sort_rows` gives for the first `count` lanes of axis 1, a power of 2 and at most half of them, and the same
+    for the lanes behind, again and again. Not for elements of 64 bits.
+
+    Runs of `count` lanes are sorted, and of two runs the least are kept, until there is one."""
+    least = ~tl.topk(~packed(x, length, narrow, descending), count)
+    found, order = unpacked(least, x.shape[1], x.dtype, descending)
+    return _repeated(found, x.shape), _repeated(order, x.shape)
+
+
+@triton.jit
+def _repeated(x, shape: tl.constexpr):
+    times: tl.constexpr = shape[1] // x.shape[1]
+    return tl.reshape(tl.broadcast_to(tl.expand_dims(x, 1), [x.shape[0], times, x.shape[1]]), shape)
+
+
+@triton.jit
+def packed(x, length, narrow: tl.constexpr, descending: tl.constexpr):
+    """One number for each element that orders as `sort_rows` does."""
     count: tl.constexpr = x.shape[1]
     lane = tl.broadcast_to(tl.arange(0, count)[None, :], x.shape)
     tag = lane * 2
     if x.dtype.is_floating():
         tag += negative_zero(x)
     key = sort_key(x, descending)
-    if key.dtype == tl.int64:
-        key, tag = sort_pairs(tl.where(lane < length, key, 0x7FFFFFFFFFFFFFFF), tag, lane)
-    elif narrow:
-        packed = tl.sort(tl.where(lane < length, key, 0x7FFF) * (2 * count) + tag)
-        tag = packed & (2 * count - 1)
-        key = (packed - tag) // (2 * count)
+    if narrow:
+        return tl.where(lane < length, key, 0x7FFF) * (2 * count) + tag
     else:
-        packed = tl.sort(tl.where(lane < length, key, 0x7FFFFFFF).to(tl.int64) * (2 * count) + tag)
-        tag = packed & (2 * count - 1)
-        key = ((packed - tag) // (2 * count)).to(tl.int32)
-        tag = tag.to(tl.int32)
-    return from_sort_key(key, tag & 1, x.dtype, descending), tag >> 1
+        return tl.where(lane < length, key, 0x7FFFFFFF).to(tl.int64) * (2 * count) + tag
+
+
+@triton.jit
+def unpacked(numbers, count: tl.constexpr, dtype: tl.constexpr, descending: tl.constexpr):
+    """The elements and positions of what `packed` gives for rows of `count` lanes."""
+    tag = numbers & (2 * count - 1)
+    key = ((numbers - tag) // (2 * count)).to(tl.int32)
+    tag = tag.to(tl.int32)
+    return from_sort_key(key, tag & 1, dtype, descending), tag >> 1
 
 
 # ---- a greatest element and the sum of exp(element - greatest), in one pass

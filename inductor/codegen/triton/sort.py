@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from ..values import Val
 from .emit import Emitter, Piece
+from .heuristics import power
 from .ops import COMPUTE, ELEMENT
 
 NARROW = ("bool", "int8", "uint8", "int16", "bfloat16", "float16")  # dtypes of at most 16 bits
+WIDE = ("int64", "float64")  # dtypes whose elements do not fit in one integer with their positions
 
 
 def emit(e: Emitter, value: Val) -> dict[str, Piece]:
     """Writes the sort `value` of a tile. Returns the results by their names in `SORTS`: the elements in order, and
     their positions in the row."""
-    source, (_, descending, element) = value.args[0], value.attrs
+    source, (_, descending, element, count) = value.args[0], value.attrs
     kind = "i" if source.kind == "m" else source.kind
     text, axes, whole = e.as_kind(source, kind), e.get(source).axes, e.whole()
     if axes != whole:
@@ -20,8 +22,13 @@ def emit(e: Emitter, value: Val) -> dict[str, Piece]:
     if element in ("bfloat16", "float16"):
         text = f"{text}.to({ELEMENT[element]})"
     found, order = e.fresh("v"), e.fresh("o")
-    e.used.add("sort_rows")
-    e.lines.append(f"{found}, {order} = sort_rows({text}, rnumel, {element in NARROW}, {bool(descending)})")
+    options = f"rnumel, {element in NARROW}, {bool(descending)}"
+    if count and element not in WIDE and 2 * power(count) <= e.axes.axis("r").size:
+        e.used.add("first_in_order")
+        e.lines.append(f"{found}, {order} = first_in_order({text}, {options}, {power(count)})")
+    else:
+        e.used.add("sort_rows")
+        e.lines.append(f"{found}, {order} = sort_rows({text}, {options})")
     at = "l" if e.wide else "i"
     positions = e.emit(at, whole, order if at == "i" else f"{order}.to({COMPUTE[at]})")
     return {"values": Piece(found, kind, whole), "positions": positions}

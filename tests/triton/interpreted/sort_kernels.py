@@ -103,6 +103,17 @@ def test_greatest_elements(dtype, k, largest):
         check(lambda x: tuple(x.topk(k, -1, largest)), x, kernels=1)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.uint8])
+@pytest.mark.parametrize(("k", "length"), [(1, 2), (3, 17), (16, 33), (64, 300), (5, 2500)])
+def test_few_of_a_row(dtype, k, length):
+    """As many steps as those need, also of rows that are too long to be sorted."""
+    x = numbers(dtype, 3, length)
+    order = x.sort(dim=-1, descending=True, stable=True)
+    (values, positions), _ = run(lambda x: tuple(x.topk(k)), x, kernels=1, ties=True)
+    same(values, order.values[:, :k].contiguous())
+    assert torch.equal(positions, order.indices[:, :k])
+
+
 def test_values_of_greatest_elements_with_equal_ones():
     x = torch.randint(0, 5, (9, 40)).float()
     (values, positions), (want, _) = run(lambda x: tuple(x.topk(7)), x, kernels=1, ties=True)
