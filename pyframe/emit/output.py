@@ -66,7 +66,7 @@ class OutputBuilder:
     def build(self) -> TraceResult:
         """Emit the code twice: a dry run finds what the graph has to return, the second run writes the code."""
         tx = self.tx
-        follow_changes(tx)
+        follow_changes(tx.graph)
         dry = ValueEmitter(self.assembler(), self.cells, tx.func)
         dry.rewritten = tx.rewritten
         try:
@@ -76,7 +76,7 @@ class OutputBuilder:
             raise
         except NotRebuildable as error:
             raise SkipFrame(str(error)) from error
-        check_escapes(tx, dry.counts)
+        check_escapes(tx.graph, dry.counts)
         wanted = list(dry.wanted.values())
         required = [] if tx.graph.required is None else [tx.graph.required]
         gm = tx.graph.finish([*wanted, *required])

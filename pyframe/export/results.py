@@ -103,7 +103,7 @@ class ProgramOutput(OutputBuilder):
 
     def build(self) -> ProgramResult:
         tx = self.tx
-        follow_changes(tx)
+        follow_changes(tx.graph)
         if self.end.value is None:
             assert self.end.brk is not None
             raise Unsupported(describe(self.end.brk.kind, self.end.brk.detail, self.end.brk.stack))

@@ -13,6 +13,7 @@ from ..core.source import ConstSource, DictItemSource
 from ..vars.containers.mapping import DictVar, pairs_of
 from ..vars.objects.functions import CellVar, FunctionVar
 from ..vars.objects.instances import InstanceVar
+from ..vars.objects.originals import in_torch
 from ..vars.protocol import slots
 from ..vars.protocol.base import NotConstant, Var
 from ..vars.protocol.const import MethodVar
@@ -132,7 +133,9 @@ def import_name(frame: Frame, name: str) -> None:
         loaded = full in sys.modules
     except ImportError as error:
         frame.tx.raise_(ImportError, *error.args)
-    if not loaded:
+    if not loaded and in_torch(frame.code) and full.partition(".")[0] == package.partition(".")[0]:
+        importlib.import_module(full)  # torch imports parts of itself where it first needs them
+    elif not loaded:
         frame.tx.graph_break("builtin-side-effect", f"import of {full}, which is not loaded yet")
     if builtins.__import__ is not _IMPORT:
         frame.tx.graph_break("builtin-side-effect", f"import of {full} by a replaced __import__")

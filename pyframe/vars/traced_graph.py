@@ -137,6 +137,9 @@ class Conversion(Protocol):
 
     only_constants: bool  # if set, numbers that vary break the graph
 
+    def for_node(self, value: Any) -> Any:
+        """`value` as an argument of a node."""
+
 
 class TracedGraph(Protocol):
     """The FX graph of one trace, with the fake tensor of each tensor node."""

@@ -25,6 +25,7 @@ from ..protocol.base import Raised, Var
 from ..protocol.const import ConstVar, MethodVar
 from ..registry import Args, Kwargs, register
 from ..torch_objects.tensor import TensorVar, tensor_and_args
+from ..traced_graph import TracedGraph
 from ..tracer import Tracer
 from .control_flow import state_of, unchanged
 
@@ -33,36 +34,40 @@ class TracedHook:
     """A hook that was traced when it was registered, by `node`. The backward pass calls it later: then it reads what
     cells, containers and attributes hold by that time."""
 
-    def __init__(self, tx: Tracer, tensor: TensorVar, hook: Var, node: Any) -> None:
-        self.tensor, self.hook, self.node, self.changes = tensor, hook, node, tx.effects.changes
+    def __init__(self, tx: Tracer, tensor: TensorVar, hook: Var, node: Any, text: str) -> None:
+        """`text`: the traced graph."""
+        self.tx, self.tensor, self.hook, self.node, self.text = tx, tensor, hook, node, text
+        self.changes = tx.effects.changes
         self.kept: list[Any] = []
         self.state = state_of(tx, [hook], self.kept)
 
-    def is_outdated(self, tx: Tracer) -> bool:
+    def is_outdated(self) -> bool:
         """Whether the program has changed since what the hook may have read."""
-        return tx.effects.changes != self.changes or not unchanged(self.state, state_of(tx, [self.hook]))
+        changed = self.tx.effects.changes != self.changes
+        return changed or not unchanged(self.state, state_of(self.tx, [self.hook]))
 
-    def escapes(self, tx: Tracer, rebuilt: Container[int]) -> bool:
+    def escapes(self, rebuilt: Container[int]) -> bool:
         """Whether an object that the hook reads is needed after the frame, where the program may change it before the
         backward pass. `rebuilt`: the ids of the Vars that the new bytecode rebuilds."""
         kept: list[Any] = []
-        state_of(tx, [self.hook], kept)
+        state_of(self.tx, [self.hook], kept)
         return any(isinstance(var, _CHANGEABLE) and var.source is None and id(var) in rebuilt for var in kept)
 
-    def trace_again(self, tx: Tracer) -> bool:
+    def trace_again(self) -> bool:
         """Trace the hook with what it reads now, at the end of the frame. False if that fails, if a backward pass of
-        the graph calls it before, or if it takes values that are computed after it was registered."""
+        the graph has called it when it read something else, or if it takes values that are computed after it was
+        registered."""
         if self.node._erased:
             return True
-        if _differentiates(self.node):
-            return False
-        outer = tx.graph.stack.current
+        tx = self.tx
         traced = tx.speculate(lambda: _trace(tx, self.tensor, self.hook))
-        if traced is None or tx.graph.stack.current is not outer:
+        if traced is None:
             return False
         gm, lifted = traced
         args = [tx.graph.values.for_node(var) for var in lifted]
-        if not all(arg < self.node for arg in args):
+        if (str(gm.graph), args) == (self.text, [*self.node.args[1:]]):
+            return True
+        if _differentiates(self.node) or not all(arg < self.node for arg in args):
             return False
         self.node.target, self.node.args = _hooking(gm), (self.node.args[0], *args)
         return True
@@ -71,18 +76,18 @@ class TracedHook:
 _CHANGEABLE = (CellVar, ListVar, DictVar, SetVar, InstanceVar)
 
 
-def check_escapes(tx: Tracer, rebuilt: Container[int]) -> None:
+def check_escapes(graph: TracedGraph, rebuilt: Container[int]) -> None:
     """Have hooks registered eagerly that may read what the program changes after the frame; `rebuilt` as above."""
-    if any(not hook.node._erased and hook.escapes(tx, rebuilt) for hook in tx.graph.traced_hooks):
-        tx.graph.history.traces_hooks = False
+    if any(not hook.node._erased and hook.escapes(rebuilt) for hook in graph.traced_hooks):
+        graph.history.traces_hooks = False
         raise Restart()
 
 
-def follow_changes(tx: Tracer) -> None:
+def follow_changes(graph: TracedGraph) -> None:
     """Trace the hooks again that read what the program has changed since they were registered."""
-    hooks: list[TracedHook] = tx.graph.traced_hooks
-    if not all(hook.trace_again(tx) for hook in hooks if hook.is_outdated(tx)):
-        tx.graph.history.traces_hooks = False
+    hooks: list[TracedHook] = graph.traced_hooks
+    if not all(hook.trace_again() for hook in hooks if hook.is_outdated()):
+        graph.history.traces_hooks = False
         raise Restart()
 
 
@@ -167,7 +172,7 @@ def _register_hook(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         return tensor.unsupported(tx, "register_hook() in a nested graph, under a mode, or without a gradient,")
     gm, lifted = _trace(tx, tensor, hook)
     node = _early(tx, tensor, _hooking(gm), lifted)
-    tx.graph.traced_hooks.append(TracedHook(tx, tensor, hook, node))
+    tx.graph.traced_hooks.append(TracedHook(tx, tensor, hook, node, str(gm.graph)))
     handle = TensorHookVar(tensor, node)
     tensor.hooks.append(handle)
     return handle
