@@ -1,8 +1,11 @@
-"""Measures the speed of whole models, in inference, against eager and torch.compile.
+"""Measures the speed of whole models against eager and torch.compile.
 
     python -m benchmarks.models --suite demo
+    python -m benchmarks.models --suite cpu [--threads 1] [--resume]
     python -m benchmarks.models --suite gpu [--mode reduce-overhead]
 
+The suite cpu runs fourteen models in inference, with and without freezing, and in training, in float32 and bfloat16
+(`models_cpu`).
 The suite gpu runs bfloat16 inference on CUDA; times are wall time of a few calls, from an idle GPU to an idle GPU.
 Errors are given against eager's outputs and, like eager's own, against float32 arithmetic on the same weights and
 inputs: the norm of the difference in percent of the norm of the outputs.
@@ -20,6 +23,7 @@ import torch
 
 import pyframe
 
+from . import models_cpu
 from .harness import MODES, geometric_mean, host_interleaved, in_mode, interleaved, report, systems, with_idle_gpu
 from .programs import DEMO, mean_error, relative_error
 from .programs_gpu import GPU, on
@@ -113,12 +117,23 @@ def gpu_suite(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--suite", choices=["demo", "gpu"], default="demo")
+    parser.add_argument("--suite", choices=["demo", "cpu", "gpu"], default="demo")
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--calls", type=int, default=5, help="suite gpu: calls between two waits for the GPU")
-    parser.add_argument("--only", default="", help="suite gpu: models whose name contains this")
+    parser.add_argument("--only", default="", help="suites cpu and gpu: models whose name contains this")
     parser.add_argument("--mode", choices=MODES, default="default", help="suite gpu: of torch.compile and pyframe")
+    parser.add_argument("--modes", nargs="*", choices=["infer", "train"], default=["infer", "train"], help="suite cpu")
+    parser.add_argument(
+        "--dtypes", nargs="*", choices=["float32", "bfloat16"], default=["float32", "bfloat16"], help="suite cpu"
+    )
+    parser.add_argument("--threads", type=int, help="suite cpu: by default the number of cores")
+    parser.add_argument("--seconds", type=float, default=3.0, help="suite cpu: of timing for each row")
+    parser.add_argument("--resume", action="store_true", help="suite cpu: keep the rows there are, and run the others")
     options = parser.parse_args()
+    if options.suite == "cpu":
+        chosen = options.modes, options.dtypes, options.seconds, options.threads, options.resume
+        models_cpu.main(options.only, *chosen)
+        return
     with torch.no_grad():
         if options.suite == "gpu":
             gpu_suite(options)

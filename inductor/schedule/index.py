@@ -229,7 +229,7 @@ def simplified(index: Index, sizes: Mapping[str, AnySize]) -> Index:
 
 
 def _decided(division: FloorDiv | Mod, sizes: Mapping[str, AnySize]) -> Operand:
-    """The value of a division, if the sizes of the variables decide it; otherwise the division of a simplified base."""
+    """The value of a division, if the sizes of variables decide it; otherwise the division, of a simplified base."""
     base, divisor = simplified(division.base, sizes), division.divisor
     if not isinstance(base, Affine):
         assert isinstance(base, Compound)
@@ -241,7 +241,7 @@ def _decided(division: FloorDiv | Mod, sizes: Mapping[str, AnySize]) -> Operand:
 
 
 def _apart(base: Affine, divisor: AnySize, sizes: Mapping[str, AnySize]) -> tuple[Affine, Affine] | None:
-    """Quotient and remainder of a nonnegative index, if all that the divisor does not divide is less than it."""
+    """The quotient and the remainder of a nonnegative index, if what the divisor does not divide is less than it."""
     coefs = (base.const, divisor, *(c for _, c in base.terms))
     if not all(type(c) is int and c >= 0 for c in coefs) or type(divisor) is not int:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from ...ir.size import AnySize, hint, same
 from ...schedule.index import Affine, Compound, FloorDiv, Index, Mod, add, scale, simplified, variable
 from ...schedule.node import Group
 
+SHORT_ROW, SHORT_ROW_COST = 8, 2  # a row of fewer elements leaves most lanes empty; in the unit of `_misses`
 MIN_PART = 8  # a dimension is divided into parts of at least so many elements
 
 
@@ -42,7 +44,9 @@ def plan_axes(group: Group) -> Axes:
         return Axes(tuple(rest), (best,), best[0], False, renames, _across(best, rest, indices))
     best_in = min(inner, key=lambda v: (_misses(v, indices), -inner.index(v)))
     best_out = min(outer, key=lambda v: (_misses(v, indices), -outer.index(v))) if outer else None
-    if best_out is not None and _misses(best_out, indices) < _misses(best_in, indices) and hint(best_out[1]) >= 4:
+    short = SHORT_ROW_COST * (math.prod(hint(size) for _, size in inner) < SHORT_ROW)
+    columns = best_out is not None and hint(best_out[1]) >= 4
+    if best_out is not None and columns and _misses(best_out, indices) < _misses(best_in, indices) + short:
         return Axes((*(v for v in outer if v != best_out), best_out), tuple(inner), best_out[0], True, renames)
     return Axes(tuple(outer), (*(v for v in inner if v != best_in), best_in), best_in[0], False, renames)
 

@@ -37,6 +37,10 @@ Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index and thei
 _NO_OPERANDS = ("load", "masked_load", "wrap", "index", "constant", "reduction")  # may not read all operands
 
 
+def _times(vector: str, factor: str) -> str:
+    return vector if factor == "1" else f"{vector} * (int64_t){factor}"
+
+
 class Emitter(KernelWriter):
     """Writes the statements of one kernel."""
 
@@ -254,7 +258,20 @@ class Emitter(KernelWriter):
             return self.emit(value.kind, True, f"ld({p} + {at}{rest})")
         if not pairs and step is not None and same(step, 0) and not masked:
             return self.emit(value.kind, True, f"bcast(ld1({p} + {at}))")
+        if pairs and isinstance(index, Affine) and mask is None:
+            return self._gather_affine(value.kind, index, pairs, p)
         return self._gather(value.kind, pairs, f"ld1({p} + {self._lane_text(index)})", mask)
+
+    def _gather_affine(self, kind: str, index: Affine, pairs: Pairs, pointer: str) -> str:
+        """A load of elements whose places are a sum over indices that vary by lane, and the place in the vector."""
+        varying = dict(pairs)
+        step = index.coef(self.axes.vector or "")
+        places = [] if same(step, 0) else [_times("iota_l()", self.printer.size(step))]
+        for name, value in varying.items():
+            places.append(_times(self.as_kind(value, "l", True), self.printer.size(index.coef(name))))
+        start = self.printer.index(index.substitute({name: Affine() for name in varying}))
+        rest = f", {self.tail}" if self.tail else ""
+        return self.emit(kind, True, f"gather<{VECTOR[kind]}>({pointer} + {start}, {' + '.join(places)}{rest})")
 
     def _gather(self, kind: str, pairs: Pairs, text: str, mask: str | None = None) -> str:
         setup = self._symbols(pairs, True)

@@ -29,6 +29,7 @@ typedef float hf __attribute__((vector_size(W * 2), may_alias));
 typedef int32_t hi __attribute__((vector_size(W * 2), may_alias));
 typedef double hd __attribute__((vector_size(W * 4), may_alias));
 typedef int64_t hl __attribute__((vector_size(W * 4), may_alias));
+typedef uint64_t hul __attribute__((vector_size(W * 4), may_alias));
 struct vd {
   hd a, b;
   __attribute__((always_inline)) double operator[](int k) const { return ((const double*)this)[k]; }
@@ -142,9 +143,21 @@ INL vu widened(vh x) {
   typedef int v16si_ __attribute__((vector_size(64)));
   return (vu)__builtin_ia32_pmovzxwd512_mask((v16hi_)x, v16si_{}, (short)0xffff);
 }
+INL vi widened(vc x) {
+  typedef char v16qi_ __attribute__((vector_size(16)));
+  typedef int v16si_ __attribute__((vector_size(64)));
+  return (vi)__builtin_ia32_pmovsxbd512_mask((v16qi_)x, v16si_{}, (short)0xffff);
+}
+INL vi widened(vb x) {
+  typedef char v16qi_ __attribute__((vector_size(16)));
+  typedef int v16si_ __attribute__((vector_size(64)));
+  return (vi)__builtin_ia32_pmovzxbd512_mask((v16qi_)x, v16si_{}, (short)0xffff);
+}
 #else
 INL hd widened(hf x) { return CVT(x, hd); }
 INL vu widened(vh x) { return CVT(x, vu); }
+INL vi widened(vc x) { return CVT(x, vi); }
+INL vi widened(vb x) { return CVT(x, vi); }
 #endif
 
 // ---- half precision. A NaN stays one, with its sign: operators that move elements keep all bits of them
@@ -190,8 +203,8 @@ LDST(int64_t, vl, vl, r, x)
 LDST(bf16, vf, vh, up_bf16(r), down_bf16(x))
 LDST(f16, vf, vh, up_f16(r), down_f16(x))
 LDST(bool, vm, vb, vm{-CVT((r != 0) & 1, vi)}, CVT(-x.m, vb))
-LDST(uint8_t, vi, vb, CVT(r, vi), CVT(x, vb))
-LDST(int8_t, vi, vc, CVT(r, vi), CVT(x, vc))
+LDST(uint8_t, vi, vb, widened(r), CVT(x, vb))
+LDST(int8_t, vi, vc, widened(r), CVT(x, vc))
 LDST(int16_t, vi, vs, CVT(r, vi), CVT(x, vs))
 #undef LDST
 INL float ld1(const float* p) { return *p; }
@@ -235,6 +248,34 @@ template <class V, class T> INL V ld_masked(const T* p, vm m) {
   if (b) for (int k = 0; k < W; ++k) if (b >> k & 1) setlane(r, k, ld1(p + k));
   return r;
 }
+// A vector of `f(k)`, made at once: lane after lane, each would wait for the one before.
+#if W == 16
+#define QUARTERS(f, k) f(k), f(k + 1), f(k + 2), f(k + 3)
+#elif W == 8
+#define QUARTERS(f, k) f(k / 2), f(k / 2 + 1)
+#else
+#define QUARTERS(f, k) f(k / 4)
+#endif
+#define LOWER(f) QUARTERS(f, 0), QUARTERS(f, 4)
+#define UPPER(f) QUARTERS(f, 8), QUARTERS(f, 12)
+template <class F> INL vf each(F f, vf) { return vf{LOWER(f), UPPER(f)}; }
+template <class F> INL vi each(F f, vi) { return vi{LOWER(f), UPPER(f)}; }
+template <class F> INL vd each(F f, vd) { return {hd{LOWER(f)}, hd{UPPER(f)}}; }
+template <class F> INL vl each(F f, vl) { return {hl{LOWER(f)}, hl{UPPER(f)}}; }
+template <class F> INL vm each(F f, vm) { vm r = {}; LANES(k) setlane(r, k, f(k)); return r; }
+// Element `at[k]` of `p` in each of the first `n` lanes, the others zero. The places are read from memory: to extract them
+// from registers takes as long as the loads.
+template <class V, class T> INL V gather(const T* p, vl at) {
+  int64_t places[W];
+  __builtin_memcpy(places, &at, sizeof places);
+  __asm__("" : "+m"(places));
+  return each([&](int k) __attribute__((always_inline)) { return ld1(p + places[k]); }, V{});
+}
+template <class V, class T> INL V gather(const T* p, vl at, int64_t n) {
+  V r = {};
+  for (int k = 0; k < n; ++k) setlane(r, k, ld1(p + at[k]));
+  return r;
+}
 // Python's negative indices; one out of bounds, where `m`, sets *status and becomes 0.
 INL int64_t wrap_index(int64_t i, int64_t n, bool m, int64_t* status) {
   i = i < 0 ? i + n : i;
@@ -243,10 +284,11 @@ INL int64_t wrap_index(int64_t i, int64_t n, bool m, int64_t* status) {
   return 0;
 }
 INL vl wrap_index(vl i, int64_t n, vm m, int64_t* status) {
-  i = sel(lt(i, vl{}), i + n, i);
-  const vm bad = lt(i, vl{}) | ge(i, set_l(n));
-  if (bits(bad & m)) *status = 1;
-  return sel(bad, vl{}, i);
+  i = {i.a < 0 ? i.a + n : i.a, i.b < 0 ? i.b + n : i.b};
+  const hul limit = hul{} + (uint64_t)n;
+  const hl x = (hl)((hul)i.a >= limit), y = (hl)((hul)i.b >= limit);
+  if (bits(vm{join<vi>(CVT(x, hi), CVT(y, hi))} & m)) *status = 1;
+  return {i.a & ~x, i.b & ~y};
 }
 
 // ---- integer division by zero: sets the status word
