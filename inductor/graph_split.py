@@ -56,8 +56,13 @@ _SPARSE: dict[Any, tuple[int, str]] = {
 
 def needs_split(gm: fx.GraphModule) -> bool:
     """Whether an operator must run outside of compiled subgraphs, or only a part records gradients."""
+    return first_cut(gm) is not None or _enables_grad(gm)
+
+
+def first_cut(gm: fx.GraphModule) -> fx.Node | None:
+    """The first operator that must run outside of compiled subgraphs."""
     recording = _Recording(gm)
-    return any(_cuts(node, recording) for node in gm.graph.nodes) or _enables_grad(gm)
+    return next((node for node in gm.graph.nodes if _cuts(node, recording)), None)
 
 
 def _enables_grad(gm: fx.GraphModule) -> bool:

@@ -78,7 +78,8 @@ def _packaged(model: Any, inputs: dict[str, Any], folder: Path) -> Row:
     pyframe.package(model, (), path, kwargs=inputs, targets=default_targets({"cpu"})[:1])
     took = time.perf_counter() - start
     with torch.random.fork_rng():
-        got = pyframe.load(path)(**inputs)
+        package = pyframe.load(path)
+        got = package(**inputs)
     row: Row = {"outcome": EQUAL, "package s": round(took, 1), "MB": round(path.stat().st_size / 1e6, 1)}
     ours, eager = _tensors(got), _tensors(want)
     if type(got) is not type(want) or len(ours) != len(eager):
@@ -87,7 +88,7 @@ def _packaged(model: Any, inputs: dict[str, Any], folder: Path) -> Row:
     for a, b in zip(ours, eager, strict=True):
         with contextlib.suppress(NotImplementedError):
             torch.testing.assert_close(a, b, equal_nan=True, rtol=1e-3, atol=1e-4)
-    results, _ = run_cpp(build(folder.parent / "serve_cpp"), folder, path, [], inputs)
+    results, _ = run_cpp(build(folder.parent / "serve_cpp"), folder, path, package.leaves((), inputs))
     same = [a.shape == b.shape and _bits(a).equal(_bits(b)) for a, b in zip(results, ours, strict=True)]
     if not all(same):
         return {**row, "outcome": FAILED, "why": f"C++: {same.count(False)} of {len(same)} results have other bits"}
@@ -169,7 +170,8 @@ class Worker:
             found: Row = json.loads(text)
             return found
         process.kill()
-        why = f"exit status {process.wait()}" if ready else f"longer than {self.timeout} s"
+        status = process.wait()
+        why = f"exit status {status}" if ready else f"longer than {self.timeout} s"
         return {"model": name, "outcome": FAILED, "why": why}
 
     def close(self) -> None:
@@ -182,6 +184,10 @@ def rows(names: list[str], packages: bool, timeout: float) -> Iterator[Row]:
     """A row for each model."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["EXPORT_SUITE_FOLDER"] = folder
+        if packages:
+            from package_util import build
+
+            build(Path(folder) / "serve_cpp")
         process = Worker(packages, timeout)
         try:
             for name in names:

@@ -150,7 +150,7 @@ Frame::Frame(const Instance &instance)
     for (size_t i = 0; i < instance.constants.size(); i++) {
         size_t buf = size_t(instance.plan.arguments) + i;
         tensors_[buf] = instance.constants[i];
-        data[buf] = instance.constants[i].data_ptr();
+        data[buf] = instance.constants[i].has_storage() ? instance.constants[i].data_ptr() : nullptr;
         stays_[buf] = 1;
     }
     int64_t on_host = instance.plan.on_gpu ? instance.host_arena : instance.arena;

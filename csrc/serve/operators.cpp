@@ -321,6 +321,23 @@ Operator::run_product(Frame &frame) const
     }
 }
 
+at::Tensor
+Operator::of(const at::Tensor &x) const
+{
+    torch::jit::Stack stack = stack_;
+    for (const Argument &each : arguments_) {
+        if (each.is_list) {
+            throw Error(name_ + " lays out no constant");
+        }
+        stack[each.place] = each.bufs[0] < 0 ? c10::IValue() : c10::IValue(x);
+    }
+    handle_.callBoxed(stack);
+    if (stack.empty() || !stack[0].isTensor()) {
+        throw Error(name_ + " lays out no constant");
+    }
+    return stack[0].toTensor();
+}
+
 void
 Operator::run(Frame &frame) const
 {

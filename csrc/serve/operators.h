@@ -23,6 +23,7 @@ public:
              c10::Device device);
 
     void run(Frame &frame) const;
+    at::Tensor of(const at::Tensor &x) const; /* the first result, where each buffer is `x` */
 
 private:
     struct Argument {

@@ -175,6 +175,7 @@ struct Package::Parts {
         plan = std::make_unique<Plan>(data, about["symbols"]);
         check_operators(data);
         load_constants();
+        lay_out(data["packed"]);
         load_kernels(entry);
         read_signature(about);
         if (plan->symbols.places.empty()) {
@@ -185,11 +186,17 @@ struct Package::Parts {
     void check_operators(const Value &data)
     {
         const Value &schemas = file->description["operators"];
-        for (const Value &step : data["steps"].items()) {
+        auto check = [&schemas](const Value &step) {
             if (step.at(0).text() == "extern") {
                 const std::string &name = step.at(1).text();
                 operator_named(name, schemas[name.c_str()].text());
             }
+        };
+        for (const Value &step : data["steps"].items()) {
+            check(step);
+        }
+        for (const Value &each : data["packed"].items()) {
+            check(each.at(1));
         }
     }
 
@@ -210,6 +217,17 @@ struct Package::Parts {
                 flat = on_host ? flat : flat.to(device);
             }
             constants.push_back(constant(about, flat));
+        }
+    }
+
+    /* Constants in a layout of oneDNN's own, which is that for this machine. */
+    void lay_out(const Value &packed)
+    {
+        at::AutoDispatchBelowADInplaceOrView no_autograd;
+        std::vector<int64_t> no_sizes;
+        for (const Value &each : packed.items()) {
+            at::Tensor &x = constants.at(size_t(each.at(0).between(0, int64_t(constants.size()) - 1)));
+            x = Operator(each.at(1), plan->symbols, no_sizes, 2, device).of(x);
         }
     }
 
@@ -463,6 +481,12 @@ const std::vector<Argument> &
 Package::arguments() const
 {
     return parts_->arguments;
+}
+
+size_t
+Package::results() const
+{
+    return parts_->results.size();
 }
 
 const std::string &

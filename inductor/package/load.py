@@ -22,12 +22,12 @@ from ..runtime.aten import overload
 from ..runtime.cpp_build import BuildError, addresses_in
 from ..runtime.cuda import CudaKernel
 from ..runtime.plan import make_plan
-from ..runtime.plan_spec import ANY_DEVICE, Alloc, Extern, InputSpec, PlanSpec, Step
+from ..runtime.plan_spec import ANY_DEVICE, Alloc, BufRef, Extern, InputSpec, PlanSpec, Step
 from ..runtime.related_results import Related, related
 from ..runtime.spec_at import spec_at
 from .container import Container
 from .errors import PackageError
-from .plan_data import plan_of, program_of
+from .plan_data import packing_of, plan_of, program_of
 from .targets import Machine, Target, chosen
 
 MAX_READY = 256  # plans for given sizes that are kept
@@ -69,7 +69,8 @@ class Loaded:
     def copied(self) -> Loaded:
         """The same file with constants of its own, which have the values of these now."""
         other = copy.copy(self)
-        other.constants, other.own = copy.deepcopy((self.constants, self.own))
+        memo = {id(x): x for x in self.constants if x.layout is not torch.strided}  # only operators read these
+        other.constants, other.own = copy.deepcopy((self.constants, self.own), memo)
         other.spec = replace(self.spec, constants=tuple(other.own))
         return other
 
@@ -82,7 +83,8 @@ class Loaded:
 
     def _check_operators(self, plan: Mapping[str, Any]) -> None:
         """PackageError unless this torch has the operators that the plan calls, with the same parameters."""
-        for target in dict.fromkeys(step[1] for step in plan["steps"] if step[0] == "extern"):
+        steps = [*plan["steps"], *(step for _, step in plan["packed"])]
+        for target in dict.fromkeys(step[1] for step in steps if step[0] == "extern"):
             expected = self.description["operators"][target]
             try:
                 found = str(overload(target)._schema)
@@ -101,6 +103,11 @@ class Loaded:
             self._constant(number, self._place(place), memory)
             for number, place in zip(plan["fixed"], plan["places"], strict=True)
         ]
+        with torch.no_grad(), torch.inference_mode(False):
+            for place, step in packing_of(plan["packed"]):
+                given = made[place]
+                made[place] = overload(step.target)(*[given if isinstance(x, BufRef) else x for x in step.args])
+        self.names = [self.description["constants"][number]["name"] for number in plan["fixed"]]
         return made[: plan["bound"]], made[plan["bound"] :]
 
     def _place(self, name: str) -> torch.device:

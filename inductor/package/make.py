@@ -20,8 +20,9 @@ from ..compile_report import CompileReport
 from ..dtypes import dtype_name
 from ..dynamic.dispatch import SPECIAL, Sizes
 from ..errors import Unsupported
+from ..fx_utils.places import user_place
 from ..generate import generate, generate_sizes
-from ..graph_split import needs_split
+from ..graph_split import first_cut, needs_split
 from ..overlap import extent
 from ..passes import without_known_masks
 from ..process.compile_lock import compile_lock
@@ -32,8 +33,9 @@ from ..runtime.aten import overload
 from ..runtime.plan_spec import ANY_DEVICE, Extern
 from . import container
 from .errors import PackageError
+from .folding import folded
 from .on_gpu import for_gpu
-from .plan_data import plan_data, program_data
+from .plan_data import packing_data, plan_data, program_data
 from .targets import Target
 
 _OWN = "pyframe"  # the namespace of operators that are written in Python
@@ -42,13 +44,20 @@ _OWN = "pyframe"  # the namespace of operators that are written in Python
 @dataclass
 class Input:
     """A graph to package. Its inputs are `examples` (fake tensors, which may have symbolic sizes, and symbolic ints),
-    `real` with their values. The last `constants` of them are kept in the file under `names`."""
+    `real` with their values. The last `constants` of them are kept in the file under `names`. `freezing`: what depends
+    on constants alone is computed now, for a CPU."""
 
     graph: fx.GraphModule
     examples: list[Any]
     real: list[Any]
     constants: list[torch.Tensor]
     names: list[str]
+    freezing: bool = False
+
+    @property
+    def arguments(self) -> int:
+        """How many of the inputs are no constants."""
+        return len(self.examples) - len(self.constants)
 
 
 @dataclass
@@ -60,6 +69,8 @@ class _File:
     operators: dict[str, str] = field(default_factory=dict)
     _storages: dict[int, tuple[int, torch.Tensor]] = field(default_factory=dict)
     _known: dict[bytes, int] = field(default_factory=dict)
+    _named: dict[tuple[str, int], int] = field(default_factory=dict)
+    _kept: list[torch.Tensor] = field(default_factory=list)
 
     def section(self, data: bytes | memoryview) -> int:
         self.sections.append(data)
@@ -70,6 +81,14 @@ class _File:
         if data not in self._known:
             self._known[data] = self.section(data)
         return self._known[data]
+
+    def named(self, name: str, x: torch.Tensor) -> int:
+        """The number of a constant; the same tensor under the same name has one."""
+        known = self._named.get((name, id(x)))
+        if known is None:
+            self._named[name, id(x)] = known = self.constant(name, x)
+            self._kept.append(x)
+        return known
 
     def constant(self, name: str, x: torch.Tensor) -> int:
         """The number of a new constant. Tensors that share memory share a section."""
@@ -102,24 +121,38 @@ def _make(
 ) -> None:
     gm = with_vmap_regions(with_flex_attention(given.graph))
     if needs_split(gm):
-        raise PackageError("the graph has sizes that depend on data, or control flow, so it is not one plan")
+        raise PackageError(_not_one_plan(gm))
     try:
         refuse_special(given.real)
         gm, sizes = without_known_masks(gm), _sizes(given.examples)
         file = _File()
-        fixed = [file.constant(*each) for each in zip(given.names, _plain(given.constants), strict=True)]
+        fixed = list(zip(given.names, _plain(given.constants), strict=True))
         programs, entries = [], []
         for where, same in _by_plan(targets):
             artifact, moved = _compiled(gm, given, sizes, where)
-            programs.append(_program(artifact, fixed, file, moved))
+            programs.append(_program(artifact, given.arguments, fixed, file, moved))
             entries += [_target(each, artifact, len(programs) - 1, file) for each in same]
     except Unsupported as error:
         raise PackageError(f"the graph cannot be compiled as a whole: {error}") from error
-    inputs = given.examples[: len(given.examples) - len(fixed)]
+    inputs = given.examples[: given.arguments]
     container.write(path, {
         **about, "torch": torch.__version__, "symbols": _symbols(sizes), "plans": programs, "targets": entries,
         "arguments": [_argument(x) for x in inputs], "constants": file.constants, "operators": file.operators,
     }, file.sections, key)  # fmt: skip
+
+
+def _not_one_plan(gm: fx.GraphModule) -> str:
+    """Why a graph is not one plan."""
+    node = first_cut(gm)
+    if node is None:
+        return "the function enables gradients, which a package does not record"
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    place = user_place(node)
+    at = f"\n  at {place}" if place is not None else ""
+    return (
+        f"the function calls {name}, which no plan can hold: before a call begins, a plan has all sizes and one path, "
+        f"so control flow on tensors, numbers read from tensors and sizes that depend on data are not packaged{at}"
+    )
 
 
 def _plain(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -184,8 +217,10 @@ def refuse_generators(gm: fx.GraphModule) -> None:
 
 def _generated(gm: fx.GraphModule, given: Input, sizes: Sizes | None, moved: bool) -> Artifact:
     report, prepare = CompileReport(), for_gpu if moved else (lambda aten: None)
+    on_host = not moved and all(x.device.type == "cpu" for x in given.examples if isinstance(x, torch.Tensor))
+    frozen = range(given.arguments, len(given.examples)) if given.freezing and on_host else ()
     if sizes is None:
-        return generate(gm, given.examples, report, prepare=prepare)
+        return generate(gm, given.examples, report, prepare=prepare, frozen=frozen)
     from ..dynamic.symbols import Sized, Symbols, fake_inputs  # imported here because it imports sympy
 
     values = sizes.values(given.real)
@@ -197,25 +232,31 @@ def _generated(gm: fx.GraphModule, given: Input, sizes: Sizes | None, moved: boo
     symbols = Symbols()
     known = symbols.all(sizes.names, values, SPECIAL, {})
     sized = Sized(symbols, fake_inputs(symbols, known, given.examples, given.real), values)
-    return generate_sizes(gm, sized, report, prepare=prepare)
+    return generate_sizes(gm, sized, report, prepare=prepare, frozen=frozen)
 
 
-def _program(artifact: Artifact, fixed: Sequence[int], file: _File, moved: bool) -> dict[str, Any]:
-    """The plan of an artifact as data, with what of it depends on no target."""
-    spec = artifact.spec
+def _program(
+    artifact: Artifact, arguments: int, given: Sequence[tuple[str, torch.Tensor]], file: _File, moved: bool
+) -> dict[str, Any]:
+    """The plan of an artifact as data, with what of it depends on no target. `given`: the constants of the graph, by
+    name."""
+    spec, bound_constants, packed = folded(artifact, arguments, given)
     if artifact.form != "tuple":
         raise PackageError("the graph returns no plain tuple")
     for step in spec.steps:
         if isinstance(step, Extern):
             _note_operator(step.target, file)
+    for _, step in packed:
+        _note_operator(step.target, file)
+    fixed = [file.named(name, x) for name, x in bound_constants]
     own = [file.constant(f"constant {k}", x) for k, x in enumerate(spec.constants)]
-    bound = spec.inputs[len(spec.inputs) - len(fixed) :]
-    places = ["cpu" if i.device == ANY_DEVICE else i.device for i in bound]
+    places = ["cpu" if i.device == ANY_DEVICE else i.device for i in spec.inputs[arguments:]]
     places += ["" if moved or str(x.device) == spec.device else str(x.device) for x in spec.constants]
     return {
         **plan_data(spec, [*fixed, *own]),
         "places": places,
         "bound": len(fixed),
+        "packed": packing_data(packed),
         "program": None if artifact.program is None else program_data(program_of(artifact)),
         "related": [[r.place, r.source, r.how] for r in artifact.related],
     }

@@ -189,6 +189,17 @@ _READ: dict[str, Callable[..., Step]] = {
 # ---- plans
 
 
+def packing_data(packed: Sequence[tuple[int, Extern]]) -> list[Any]:
+    """Constants that an operator lays out when the package is loaded: the place of each, and the call, whose buffer 0
+    is the constant."""
+    return [[place, ["extern", *_extern(step)]] for place, step in packed]
+
+
+def packing_of(data: Sequence[Any]) -> list[tuple[int, Extern]]:
+    """The inverse of `packing_data`."""
+    return [(place, _read_extern(*step[1:])) for place, step in data]
+
+
 def plan_data(spec: PlanSpec, fixed: Sequence[int]) -> dict[str, Any]:
     """A plan as plain data; what views share is freed after them. `fixed`: the numbers of the constants that
     are its last inputs, and then of those that it has itself."""

@@ -35,6 +35,11 @@ class Fold:
 
     def run(self, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The constants for these parameters and buffers."""
+        buffers = self.buffers(given)
+        return [buffers[buf] for buf in self.results]
+
+    def buffers(self, given: Sequence[torch.Tensor]) -> dict[int, Any]:
+        """The values of all buffers for these parameters and buffers."""
         buffers: dict[int, Any] = dict(enumerate(given))
 
         def get(ref: BufRef) -> Any:
@@ -46,7 +51,7 @@ class Fold:
                 result = overload(step.target)(*[map_refs(arg, get) for arg in step.args], **kwargs)
                 values = result if isinstance(result, tuple | list) else (result,)
                 buffers.update((buf, value) for buf, value in zip(step.outs, values) if buf >= 0)
-            return [buffers[buf] for buf in self.results]
+        return buffers
 
 
 _compare = ctypes.CDLL(None).memcmp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,8 +55,8 @@ class LoadedPackage:
     def _prepare(self, loaded: Loaded) -> None:
         about = loaded.description
         self._loaded, self.target = loaded, loaded.target.name
-        names = [each["name"] for each in about["constants"]]
-        self.constants: dict[str, torch.Tensor] = dict(zip(names, loaded.constants))
+        named = zip(loaded.names, loaded.constants)
+        self.constants: dict[str, torch.Tensor] = {name: x for name, x in named if name}
         self._parameters = decode_parameters(about["signature"], {}, or_plain=True)
         self._specs = [decode_spec(each) for each in about["leaves"]]
         self._conditions = [decode_condition(each) for each in about["conditions"]]
@@ -71,6 +71,11 @@ class LoadedPackage:
         self._count = len(self._specs) if _is_simple(self._parameters) else -1
         direct = self._plain and not self._checks and self._taken == list(range(self._count))
         self._direct: Any = self._run if direct else None
+
+    def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The tensors, numbers and constants of a call in the order in which C++ programs pass them, without the
+        constants."""
+        return self._parameters.leaves(args, kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         simple = len(args) == self._count and not kwargs

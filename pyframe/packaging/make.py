@@ -20,7 +20,7 @@ from .capture import capture
 def package(
     f: Callable[..., Any], args: Sequence[Any], path: str | os.PathLike[str], *,
     kwargs: Mapping[str, Any] | None = None, targets: Sequence[str] | None = None, dynamic: Any = None,
-    key: bytes | None = None,
+    key: bytes | None = None, options: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a function or an `nn.Module` to one file that `pyframe.load` and a C++ program run without tracing and
     without a compiler. For inference: no gradients are recorded.
@@ -38,6 +38,9 @@ def package(
 
     key: signs the file; `load` with a key refuses what is not signed with it.
 
+    options: `{"freezing": True}` computes what depends on parameters and buffers alone now, for CPUs: batch norms
+    become parts of the convolutions before them, and weights are laid out for oneDNN when the file is loaded.
+
     Raises `Unsupported` if the function is not one graph or does more than compute results, `PackageError` if the graph
     cannot be one plan, `UserError` for an invalid argument, and OSError if the file cannot be written.
     """
@@ -48,11 +51,15 @@ def package(
     chosen = None if targets is None else [target_of(name) for name in dict.fromkeys(targets)]
     if chosen == []:
         raise UserError("targets names no machine")
+    unknown = [name for name in options or () if name != "freezing"]
+    if unknown or not isinstance((options or {}).get("freezing", False), bool):
+        raise UserError(f"options of package() are {{'freezing': True or False}}, not {options!r}")
     found = capture(f, tuple(args), dict(kwargs or {}), dynamic)
     if chosen is None:
         devices = {x.device.type for x in found.inputs if isinstance(x, torch.Tensor)}
         chosen = [target_of(name) for name in default_targets(devices)]
-    given = Input(found.graph, found.examples, found.inputs, found.constants, found.names)
+    freezing = bool((options or {}).get("freezing", False))
+    given = Input(found.graph, found.examples, found.inputs, found.constants, found.names, freezing)
     about = {
         "pyframe": __version__, "signature": encode_parameters(found.whole.parameters),
         "leaves": [encode_spec(each) for each in found.specs], "taken": found.leaves,

@@ -25,10 +25,12 @@ _DTYPES = {code: getattr(torch, name) for name, code in _DTYPE_CODES.items()}
 
 CMAKE = f"""
 cmake_minimum_required(VERSION 3.18)
-project(run_package CXX)
+project(run_package C CXX)
 add_subdirectory({ROOT}/examples/serve_cpp serve)
 add_executable(run_package {ROOT}/tests/package/run_package.cpp)
 target_link_libraries(run_package PRIVATE pyframe_serve)
+add_executable(call_package {ROOT}/tests/package/call_package.c)
+target_link_libraries(call_package PRIVATE pyframe_serve)
 """
 
 
@@ -51,7 +53,8 @@ def build_once(factory: pytest.TempPathFactory) -> Path:
 
 def _by_cmake(folder: Path) -> None:
     (folder / "CMakeLists.txt").write_text(CMAKE)
-    options = [f"-DPYFRAME_LIBTORCH={TORCH}", "-DCMAKE_BUILD_TYPE=", "-DCMAKE_CXX_FLAGS=-O1 -Wall -Wextra"]
+    options = [f"-DPYFRAME_LIBTORCH={TORCH}", "-DCMAKE_BUILD_TYPE=", "-DCMAKE_CXX_FLAGS=-O1 -Wall -Wextra",
+               "-DCMAKE_C_FLAGS=-O1 -Wall -Wextra"]
     _run(["cmake", "-S", str(folder), "-B", str(folder), *options])
     _run(["cmake", "--build", str(folder), "-j", "2"])
     shutil.copy(folder / "serve" / "serve", folder / "serve_program")
@@ -63,8 +66,13 @@ def _by_compiler(folder: Path) -> None:
     libraries = ["torch_cpu", "c10", *["torch_cuda", "c10_cuda"] * (TORCH / "lib" / "libtorch_cuda.so").exists()]
     link = [f"-L{TORCH}/lib", "-Wl,--no-as-needed", *[f"-l{name}" for name in libraries], "-Wl,--as-needed", "-ldl"]
     link.append(f"-Wl,-rpath,{TORCH}/lib")
-    for program, main in (("run_package", "tests/package/run_package.cpp"), ("serve_program", "examples/serve_cpp/main.cpp")):
-        _run(["g++", *flags, str(ROOT / main), *sources, *link, "-o", str(folder / program)])
+    _run(["gcc", "-O1", "-Wall", "-Wextra", f"-I{ROOT}/csrc/serve", "-isystem", f"{TORCH}/include", "-c",
+          str(ROOT / "tests/package/call_package.c"), "-o", str(folder / "call_package.o")])  # fmt: skip
+    for program, main in (
+        ("run_package", ROOT / "tests/package/run_package.cpp"), ("serve_program", ROOT / "examples/serve_cpp/main.cpp"),
+        ("call_package", folder / "call_package.o"),
+    ):  # fmt: skip
+        _run(["g++", *flags, str(main), *sources, *link, "-o", str(folder / program)])
 
 
 def _run(line: list[str]) -> None:

@@ -92,7 +92,7 @@ run(const char *path, const char *from, const char *to)
         result = result.cpu();
     }
     if (!writes) {
-        std::vector<std::vector<at::Tensor>> others(4);
+        std::vector<std::vector<at::Tensor>> others(8);
         std::vector<std::thread> threads;
         for (auto &other : others) {
             threads.emplace_back([&] { other = package(tensors, ints); });

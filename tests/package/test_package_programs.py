@@ -6,12 +6,13 @@ import copy
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from package_programs import PROGRAMS, Counting, written
+from package_programs import PROGRAMS, Counting, Mlp, written
 from package_util import ROOT, run_cpp
 from torch.utils import _pytree as pytree
 
@@ -161,6 +162,29 @@ def test_a_program_without_the_classes_of_the_results_gets_dicts(tmp_path: Path)
         "assert type(got['named']) is dict and got['named']['second'] is True, got\n"
     )
     subprocess.run([sys.executable, "-c", program, str(path)], check=True, cwd=ROOT)
+
+
+def test_calls_from_c(tmp_path: Path, programs: Path) -> None:
+    path = tmp_path / "model.pyframe"
+    pyframe.package(lambda x: x * 2 + 1, (torch.rand(3),), path)
+    done = subprocess.run([programs / "call_package", path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == pyframe.load(path).target
+
+
+@pytest.mark.parametrize("dynamic", [None, {0: 0}])
+def test_eight_threads_call_one_package(dynamic: Any, tmp_path: Path) -> None:
+    path = tmp_path / "model.pyframe"
+    model = Mlp().eval()
+    pyframe.package(model, (torch.rand(4, 24),), path, dynamic=dynamic)
+    package = pyframe.load(path)
+    inputs = [torch.rand(4 if dynamic is None else 4 + k, 24) for k in range(8)]
+    wanted = [package(x) for x in inputs]
+    package = pyframe.load(path)  # none of its sizes is ready
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            for got, want in zip(pool.map(package, inputs), wanted, strict=True):
+                assert got.equal(want)
 
 
 def test_leaves_of_arguments_that_the_function_does_not_read(tmp_path: Path, programs: Path) -> None:

@@ -25,12 +25,18 @@ def breaks(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+def chooses(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+
 @pytest.mark.parametrize(("f", "args", "error", "why"), [
     (keeps, (torch.rand(3),), pyframe.Unsupported, "changes a list that existed"),
     (breaks, (torch.rand(3),), pyframe.Unsupported, ""),
     (lambda x: 3, (torch.rand(3),), pyframe.PackageError, "computes nothing"),
     (lambda x: x, (torch.rand(3),), pyframe.PackageError, "computes nothing"),
-    (lambda x: x.nonzero() * 2, (torch.rand(3),), Exception, ""),
+    (lambda x: x.nonzero() * 2, (torch.rand(3),), pyframe.PackageError, "nonzero, which no plan can hold"),
+    (lambda x: x * x.sum().item(), (torch.rand(3),), pyframe.PackageError, "item, which no plan can hold"),
+    (chooses, (torch.rand(3),), pyframe.PackageError, r"(?s)cond, which no plan can hold.*test_package_refusals.py"),
     (lambda x, y: x + y, (torch.rand(3).to_sparse(), torch.rand(3)), pyframe.Unsupported, "operator \\+ on x"),
     (lambda x, y: x * 2, (torch.rand(3), object()), pyframe.UserError, "y is a object"),
     (lambda x: (x * 2, object), (torch.rand(3),), pyframe.UserError, "cannot be saved"),

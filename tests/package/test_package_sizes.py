@@ -40,6 +40,9 @@ CASES = {
         (rand(2, 3, 12, 12),), (rand(3, 3, 20, 16),), (rand(5, 3, 9, 31),)]),
     "all": (lambda: scaled, True, [(rand(4, 6), rand(6, 3)), (rand(8, 4), rand(4, 9)), (rand(32, 48), rand(48, 16))]),
     "int": (lambda: with_int, True, [(rand(12), 3), (rand(20), 5), (rand(8), 2)]),
+    "int by name": (lambda: with_int, {"x": 0, "n": True}, [(rand(12), 3), (rand(20), 5), (rand(8), 2)]),
+    "rows": (lambda: lambda x: x.view(-1, 4) * 2, {0: 0}, [(rand(6, 8),), (rand(3, 8),)]),
+    "elements": (lambda: lambda x: x.view(-1, 4) * 2, {0: 0}, [(rand(12),), (rand(8),), (rand(40),)]),
     "attention": (lambda: attention, {0: (0, 2), 1: (0, 1)}, [
         (rand(2, 2, 8, 16), rand(8, 8)), (rand(5, 2, 24, 16), rand(24, 24))]),
 }  # fmt: skip

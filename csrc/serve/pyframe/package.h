@@ -42,6 +42,7 @@ public:
     std::vector<at::Tensor> operator()(const std::vector<at::Tensor> &tensors, const std::vector<int64_t> &ints = {});
 
     const std::vector<Argument> &arguments() const;
+    size_t results() const; /* how many tensors a call returns */
     const std::string &target() const; /* of the kernels in use: "avx2", "sm_90" ... */
 
 private:
