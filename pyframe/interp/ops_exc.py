@@ -106,8 +106,9 @@ def error_is_observable(frame: Frame) -> bool:
     program's own context manager. torch's modes do not count: they pass exceptions on, and the graph exits them."""
     flow, region = frame.flow, frame.flow.region[frame.at]
     while region is not None:
-        below = 2 if EXIT_IS_A_PAIR else 1
-        leave = frame.stack[region.depth - below] if region.depth >= below else None
+        # A frame that waits for what it yields from lacks the value at the top that it will be sent.
+        place = region.depth - (2 if EXIT_IS_A_PAIR else 1)
+        leave = frame.stack[place] if 0 <= place < len(frame.stack) else None
         handler = flow.place[region.handler]
         if not isinstance(leave, ExitVar):
             return _does_something(frame, handler)

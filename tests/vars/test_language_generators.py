@@ -175,6 +175,23 @@ def generator_stop_becomes_runtime_error(x):
     return None
 
 
+@case()
+def generator_throw_through_yield_from(x):
+    def inner(n):
+        while True:
+            try:
+                n = yield n
+            except ValueError as error:
+                n = 7 + len(error.args)
+
+    def outer(n):
+        yield (yield from inner(n))
+
+    driven = outer(x.size(0))
+    next(driven)
+    return driven.throw(ValueError("x")) * x
+
+
 @pytest.mark.parametrize("row", case, ids=Table.name)
 def test_whole_graph(row: Any) -> None:
     agree(*row)
