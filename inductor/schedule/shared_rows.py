@@ -26,17 +26,11 @@ MAX_ROWS_READ, MAX_OPS = 6, 200  # of what a program does again
 def with_shared_rows(steps: Sequence[Step], graph: GraphIR) -> list[Step]:
     """The schedule, with groups that compute one row as a part of the groups that read it, where these reduce that row
     with many others and nothing else needs a kernel for it."""
-    result: list[Any] = list(steps)
-    outputs = output_names(graph)
+    found = _Steps(steps, output_names(graph))
     for at, step in enumerate(steps):
-        row = result[at]
-        if isinstance(step, Group) and row is step and _is_row(row):
-            moved = _moved(result, at, outputs)
-            for place, group in moved.items():
-                result[place] = group
-            if moved:
-                result[at] = None
-    return [step for step in result if step is not None]
+        if isinstance(step, Group) and found.steps[at] is step and _is_row(step):
+            found.move(step, at)
+    return [step for step in found.steps if step is not None]
 
 
 def _is_row(group: Group) -> bool:
@@ -54,25 +48,40 @@ def _is_row(group: Group) -> bool:
     return few and group.written_names() <= own  # in place, other programs would read what one overwrites
 
 
-def _moved(steps: Sequence[Step | None], at: int, outputs: set[str]) -> dict[int, Group]:
-    """The groups that take the place of those that read the row of the group at `at`; empty if it stays."""
-    row = steps[at]
-    assert isinstance(row, Group)
-    readers = [
-        k for k, step in enumerate(steps) if k != at and step is not None and row.stored & accesses(step)[0]
-    ]  # fmt: skip
-    takers = [k for k in readers if _takes(steps[k], row)]
-    if not takers or len(takers) > MAX_READERS or min(readers) != takers[0] or takers[0] < at:
-        return {}
-    others = set(readers) - set(takers)
-    read_by_others = set[str]().union(*(accesses(steps[k])[0] for k in others))  # type: ignore[arg-type]
-    kept = row.stored & (outputs | read_by_others)
-    if any(not _along_row(row, name) for name in kept):
-        return {}
-    between = [step for step in steps[at + 1 : takers[-1] + 1] if step is not None]
-    if row.read_names() & set[str]().union(*(accesses(step)[1] for step in between)):
-        return {}
-    return {k: _joined(row, steps[k], kept if k == takers[0] else set()) for k in takers}  # type: ignore[arg-type]
+class _Steps:
+    """A schedule that changes. `accessed` are the names that each step reads and writes, `readers` the positions of the
+    steps that read each buffer."""
+
+    def __init__(self, steps: Sequence[Step], outputs: set[str]) -> None:
+        self.steps: list[Step | None] = list(steps)
+        self.outputs = outputs
+        self.accessed = [accesses(step) for step in steps]
+        self.readers: dict[str, list[int]] = {}
+        for at, (reads, _) in enumerate(self.accessed):
+            for name in reads:
+                self.readers.setdefault(name, []).append(at)
+
+    def move(self, row: Group, at: int) -> None:
+        """Makes the group at `at` a part of those that read it, if it can be."""
+        readers = sorted({k for name in row.stored for k in self.readers.get(name, ()) if k != at})
+        takers = [k for k in readers if _takes(self.steps[k], row)]
+        if not takers or len(takers) > MAX_READERS or readers[0] != takers[0] or takers[0] < at:
+            return
+        read_by_others = set[str]().union(*(self.accessed[k][0] for k in readers if k not in takers))
+        kept = row.stored & (self.outputs | read_by_others)
+        reads = row.read_names()
+        if any(not _along_row(row, name) for name in kept):
+            return
+        if any(reads & writes for _, writes in self.accessed[at + 1 : takers[-1] + 1]):
+            return
+        for k in takers:
+            step = self.steps[k]
+            assert isinstance(step, Group)
+            joined = self.steps[k] = _joined(row, step, kept if k == takers[0] else set())
+            for name in reads - self.accessed[k][0]:
+                self.readers.setdefault(name, []).append(k)
+            self.accessed[k] = accesses(joined)
+        self.steps[at], self.accessed[at] = None, (set(), set())
 
 
 def _takes(step: Step | None, row: Group) -> bool:

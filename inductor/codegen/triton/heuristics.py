@@ -21,8 +21,8 @@ LIGHT_VALUES = 64  # values that a point takes at most in a kernel that is light
 TILE_SIDE, TILE_EACH = 64, 16
 HELD_LEAST = 2048  # elements that a program should hold at least; it takes several rows if they are short
 HELD_PRODUCT = 4096  # the same for products with a row, of which a thread holds HELD_EACH_LONG elements
-# Products of a matrix and a row: elements that a program takes at once, those of a thread, and warps of a
-# multiprocessor. Each program takes several such tiles, and loads the next one while it adds up the one before.
+# Products of a matrix and a row, in half precision: elements that a program takes at once, those of a thread, and warps
+# of a multiprocessor. Each program takes several such tiles, and loads the next one while it adds up the one before.
 MATRIX_TILE, MATRIX_EACH, MATRIX_WARPS = 8192, 64, 20
 # The same where the length of rows is far from a power of 2: elements of a program, which takes equal steps through
 # them, the shortest and the longest steps, the most of them, how many times as long that power of 2 must be; and
@@ -136,7 +136,7 @@ class Shape:
     are written. `tiles`: the number of loads of each element: one of a full-size tensor, several of a convolution.
     `product`: each row is multiplied with elements that all rows share. `matrix`: nothing but sums of such products is
     stored. `sums`: results per row. `shared`: each program
-    first reduces a row that is the same for all programs.
+    first reduces a row that is the same for all programs. `itemsize`: bytes of the largest elements in memory.
     """
 
     rows: int
@@ -153,6 +153,7 @@ class Shape:
     matrix: bool = False
     sums: int = 1
     shared: bool = False
+    itemsize: int = 2
 
 
 def reduction(shape: Shape, sms: int) -> Config:
@@ -189,10 +190,11 @@ def _row_products(shape: Shape, sms: int) -> Config | None:
             several //= 2
         return Config((("x", several), ("r", steps)), _warps(steps, STEPS_EACH), unrolled=True)
     length = power(shape.length)
-    several = max(1, MATRIX_TILE // (length * shape.tiles))
+    wide = max(shape.itemsize // 2, 1)  # times as many bytes as in half precision
+    several = max(1, MATRIX_TILE // (length * shape.tiles * wide))
     while several > 1 and ceil_div(shape.rows, several) < WAVES * sms:
         several //= 2
-    warps = _warps(several * length * shape.tiles, MATRIX_EACH)
+    warps = _warps(several * length * shape.tiles * wide, MATRIX_EACH)
     tiles, most = ceil_div(shape.rows, several), MATRIX_WARPS * sms // warps
     if tiles <= most and not shape.shared or length > PERSISTENT_ROW:
         return None

@@ -197,7 +197,7 @@ class Work:
             rows, length, self.axes.contiguous, self.axes.mixed, self.neighbours(GROUP), passes,
             len(reductions) == 1 and not stores and not slow, slow, bool(stores), tiles,
             not all(self.large(v) for v in loads), self.is_row_product, len(reductions),
-            len(reductions) < len(self.values.reductions),
+            len(reductions) < len(self.values.reductions), self._itemsize(),
         )  # fmt: skip
 
     def _shared(self, order: tuple[int, ...]) -> list[Job]:
