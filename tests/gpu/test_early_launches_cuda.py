@@ -73,6 +73,26 @@ def test_a_kernel_behind_a_wait_for_another_stream_starts_after_it():
         assert (second(y) == (k + 1) * 4096).all()
 
 
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_weights_that_change_right_before_a_call(mode):
+    """Products with one row read weights before the kernel ahead of them has ended."""
+    def chain_of_products(x, gains, weights):
+        for gain, w in zip(gains, weights):
+            x = x + torch.tanh(F.linear(F.rms_norm(x, x.shape[-1:], gain), w))
+        return x
+
+    x = torch.randn(1, 1024, device="cuda")
+    gains = [torch.ones(1024, device="cuda") for _ in range(6)]
+    weights = [torch.zeros(1024, 1024, device="cuda") for _ in range(6)]
+    noise, busy = torch.randn(1024, 1024, device="cuda") / 32, torch.zeros(1 << 26, device="cuda")
+    fast = pyframe.compile(chain_of_products, mode=mode)
+    for k in range(60):
+        busy.add_(1)  # the writes to the weights are still to come when the kernels of the call are launched
+        torch._foreach_copy_(weights, [noise * (k % 7 + 1)] * 6)
+        got = fast(x, gains, weights)
+        torch.testing.assert_close(got, chain_of_products(x, gains, weights), rtol=1e-3, atol=1e-3)
+
+
 def test_kernels_of_this_gpu_start_early():
     seen = []
     original = cuda.loadable

@@ -81,6 +81,15 @@ def test_weights_are_dequantized_where_they_are_read(always, monkeypatch, rows):
         assert metrics.counters["templates"] == 1 and [len(p.product.prologues) for p in seen] == [1]
 
 
+def test_both_factors_are_computed_where_they_are_read(always):
+    x, w = torch.randn(4, 300, 256, device="cuda"), half(4, 256, 192)
+    fn = lambda x, w: torch.bmm(F.silu(x).bfloat16(), w * 0.5).relu()  # noqa: E731
+    metrics.counters.clear()
+    fast = pyframe.compile(fn, mode="max-autotune-no-cudagraphs")
+    torch.testing.assert_close(fast(x, w), fn(x, w), rtol=3e-2, atol=0.2)
+    assert metrics.counters["templates"] == 1
+
+
 def test_training(always):
     args = [x.requires_grad_() for x in inputs(256)]
     fast = pyframe.compile(mlp, mode="max-autotune-no-cudagraphs")
