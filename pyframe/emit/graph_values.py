@@ -15,7 +15,7 @@ from ..vars.containers.mapping import DictVar
 from ..vars.containers.sequence import ListVar, SliceVar, TupleVar
 from ..vars.higher_order.derivatives import FunctionResultVar
 from ..vars.numbers.numpy_scalars import NUMPY_NUMBERS, NumpyArgumentVar, NumpyNumberVar
-from ..vars.numbers.symint import NumberVar
+from ..vars.numbers.symint import NestedIntVar, NumberVar
 from ..vars.objects.namedtuple import NamedTupleVar
 from ..vars.protocol.base import NotConstant, Var
 from ..vars.protocol.const import ConstVar, make
@@ -79,6 +79,8 @@ class GraphValues:
             return None if fake else self._object(value)  # generators: not all fake tensor kernels accept them
         if isinstance(value, NumberVar):
             return self._number(value, fake)
+        if isinstance(value, NestedIntVar) and value.of is not None:
+            return value.value if fake else self._ragged_size(*value.of, value.value)
         if isinstance(value, SliceVar):
             return slice(*(self._convert(part, fake) for part in value.parts))
         if isinstance(value, ListVar):
@@ -101,6 +103,12 @@ class GraphValues:
                 value.specialize(self._tx)
             what = f"{value.describe()} as an argument of a torch function"
             return self._tx.graph_break("unsupported-object", what)
+
+    def _ragged_size(self, tensor: Var, dim: int, size: torch.SymInt) -> fx.Node:
+        """A node that reads a ragged size of a jagged tensor."""
+        node = self._stack.current.call_method("size", (self.for_node(tensor), dim))
+        node.meta["val"] = size
+        return self._stack.annotate(node)
 
     def _function_result(self, value: FunctionResultVar, fake: bool) -> Any:
         if fake:

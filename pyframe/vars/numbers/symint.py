@@ -298,14 +298,17 @@ def load_tree(cg: Codegen, tree: Tree) -> None:
 
 
 class NestedIntVar(Var):
-    """The ragged size of a jagged tensor. It equals only that of tensors with the same offsets, which no guard checks.
-    `load` emits instructions that read it at run time, if it is a size of a tensor."""
+    """The ragged size of a jagged tensor. It equals that of tensors with the same offsets: guards check that tensors
+    have the same, but not that they have others. `load` emits instructions that read it at run time, and `of` is the
+    tensor and the dimension, if it is a size of a tensor."""
 
-    __slots__ = ("load", "value")
+    __slots__ = ("load", "of", "value")
 
-    def __init__(self, value: torch.SymInt, load: Callable[[Codegen], None] | None = None) -> None:
+    def __init__(
+        self, value: torch.SymInt, load: Callable[[Codegen], None] | None = None, of: tuple[Var, int] | None = None
+    ) -> None:
         super().__init__()
-        self.value, self.load = value, load
+        self.value, self.load, self.of = value, load, of
 
     def python_type(self) -> type:
         return torch.SymInt
@@ -314,6 +317,8 @@ class NestedIntVar(Var):
         return "the ragged size of a jagged tensor"
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if op in ("==", "!=") and isinstance(other, NestedIntVar) and bool(self.value == other.value):
+            return ConstVar(op == "==")
         return self.unsupported(tx, f"{op} of a number and")
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:

@@ -151,7 +151,7 @@ class TensorVar(Var):
         if not torchs_own(lookup(torch.Tensor, name), name):
             return tx.graph_break("unsupported-object", f"torch.Tensor.{name}, which which the program has replaced,")
         if name == "shape":
-            return self._sizes()
+            return self.sizes()
         if name == "_grad":  # an alias of .grad
             return self.getattr_(tx, "grad")
         if name in ("is_leaf", "grad_fn") and self.source is not None and self.fake.requires_grad:
@@ -283,7 +283,7 @@ class TensorVar(Var):
             tx.graph_break("unsupported-object", f".{name}() changes what kind of tensor {self.describe()} is")
         if name == "size" or name == "stride":
             tx.graph.metadata_read.add(name)
-            sizes = self._sizes().items if name == "size" else list(map(make, self.fake.stride()))
+            sizes = self.sizes().items if name == "size" else list(map(make, self.fake.stride()))
             if args or kwargs:
                 return sizes[(args[0] if args else kwargs["dim"]).constant()]
             return SizeVar(sizes) if name == "size" else TupleVar(sizes)
@@ -356,11 +356,11 @@ class TensorVar(Var):
             return bool(value)
         return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
 
-    def _sizes(self) -> SizeVar:
+    def sizes(self) -> SizeVar:
         sizes = [make(size) for size in self.fake.shape]
         for dim, size in enumerate(sizes):
             if isinstance(size, NestedIntVar):
-                sizes[dim] = NestedIntVar(size.value, functools.partial(_load_size, self, dim))
+                sizes[dim] = NestedIntVar(size.value, functools.partial(_load_size, self, dim), (self, dim))
         return SizeVar(sizes)
 
     def length(self, tx: Tracer) -> Var:

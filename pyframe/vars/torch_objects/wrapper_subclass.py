@@ -15,6 +15,7 @@ from inductor.subclasses.wrapper_tensors import NoForm, is_wrapper, is_wrapper_c
 
 from ...core.source import AttrSource, ConstSource, FuncPartSource, Source
 from ..codegen import Codegen
+from ..containers.sequence import TupleVar
 from ..numbers.dynamic import guard_metadata
 from ..objects.instantiation import CONSTRUCTORS
 from ..objects.lookup import guarded_lookup, lookup
@@ -46,9 +47,11 @@ class WrapperTensorVar(TensorSubclassVar):
             return self.attrs[name]
         if name in self.names:
             return self.inner_tensor(tx, name)
+        held = getattr(self.base.fake, "__dict__", {})
+        if name in held and _are_ragged(held[name], self.base.fake.shape):
+            return TupleVar(self.base.sizes().items)
         if self.value is not MISSING:
             return super()._instance_attr(tx, name)
-        held = getattr(self.base.fake, "__dict__", {})
         if name not in held:
             return None
         return _constant(self, tx, name, held[name])
@@ -83,6 +86,14 @@ class WrapperTensorVar(TensorSubclassVar):
 
 def _base_of(var: Var) -> TensorVar:
     return var.base if isinstance(var, TensorSubclassVar) else var  # type: ignore[return-value]
+
+
+def _are_ragged(value: Any, sizes: torch.Size) -> bool:
+    """Whether an attribute of a jagged tensor holds its sizes."""
+    if type(value) is not tuple or len(value) != len(sizes):
+        return False
+    nested = [isinstance(size, torch.SymInt) and size.node.is_nested_int() for size in sizes]
+    return any(nested) and all(a is b or type(a) is type(b) and bool(a == b) for a, b in zip(value, sizes, strict=True))
 
 
 def _constant(var: WrapperTensorVar, tx: Tracer, name: str, value: Any) -> Var:

@@ -56,6 +56,8 @@ PROGRAMS = {
     "like": lambda x: torch.zeros_like(x) + torch.ones_like(x),
     "other type": lambda x: x.to(torch.float64),
     "batch": lambda x: x * x.size(0) + x.shape[2] + x.dim(),
+    "equal sizes": lambda x: x + 1 if (x * 2).shape == x.shape and x.shape[1] == x.sin().size(1) else x - 1,
+    "ragged size as an argument": lambda x: x.reshape(x.shape[0], x.shape[1], 2, 2) * 2,
     "queries": lambda x: x + 1 if x.is_nested and x.layout is torch.jagged else x - 1,
 }
 
