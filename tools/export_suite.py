@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,8 @@ def _packaged(model: Any, inputs: dict[str, Any], folder: Path) -> Row:
     import pyframe
     from inductor.package.targets import default_targets
 
+    if model.training:
+        return {"outcome": "in training", "why": "packages are for inference; results may be random"}
     path = folder / "model.pyframe"
     with torch.no_grad(), torch.random.fork_rng():
         want = model(**inputs)
@@ -88,11 +90,27 @@ def _packaged(model: Any, inputs: dict[str, Any], folder: Path) -> Row:
     for a, b in zip(ours, eager, strict=True):
         with contextlib.suppress(NotImplementedError):
             torch.testing.assert_close(a, b, equal_nan=True, rtol=1e-3, atol=1e-4)
+    own = set(package.operators) - set(_of_libtorch(package.operators))
+    if own:
+        return {**row, "why": f"not called from C++, where Python's libraries register no operators: {sorted(own)}"}
     results, _ = run_cpp(build(folder.parent / "serve_cpp"), folder, path, package.leaves((), inputs))
     same = [a.shape == b.shape and _bits(a).equal(_bits(b)) for a, b in zip(results, ours, strict=True)]
     if not all(same):
         return {**row, "outcome": FAILED, "why": f"C++: {same.count(False)} of {len(same)} results have other bits"}
     return row
+
+
+def _of_libtorch(names: Iterable[str]) -> list[str]:
+    """The operators of these that a process with libtorch alone has."""
+    program = (
+        "import sys, torch\n"
+        "for name in sys.argv[1:]:\n"
+        "    space, _, rest = name.partition('.')\n"
+        "    if hasattr(getattr(torch.ops, space), rest.partition('.')[0]):\n"
+        "        print(name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *names], check=True, capture_output=True, text=True)
+    return done.stdout.split()
 
 
 def _bits(x: Any) -> Any:

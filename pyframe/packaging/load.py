@@ -72,6 +72,11 @@ class LoadedPackage:
         direct = self._plain and not self._checks and self._taken == list(range(self._count))
         self._direct: Any = self._run if direct else None
 
+    @property
+    def operators(self) -> list[str]:
+        """The operators of ATen and of libraries that calls may run, as `aten.addmm.out`."""
+        return list(self._loaded.description["operators"])
+
     def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The tensors, numbers and constants of a call in the order in which C++ programs pass them, without the
         constants."""

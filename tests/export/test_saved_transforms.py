@@ -46,6 +46,15 @@ def test_a_lock_is_no_part_of_a_program(tmp_path):
         exported(torch.rand(3))
 
 
+def asks(x):
+    return x * 2 if torch.compiler.is_exporting() and torch.compiler.is_compiling() else x
+
+
+def test_a_program_knows_that_it_is_exported():
+    assert pyframe.export(asks)(torch.ones(2))(torch.ones(2)).equal(torch.full((2,), 2.0))
+    assert pyframe.compile(asks)(torch.ones(2)).equal(torch.ones(2))
+
+
 class Caching(nn.Module):
     table = None
 

@@ -240,7 +240,7 @@ class TorchFunctionVar(HeldVar):
         if (filled := of_number(tx, value, args, kwargs)) is not None:
             return filled
         kwargs = dtype_of_scalars(tx, value, args, kwargs)
-        if value in COMPILING:
+        if value in COMPILING or value is torch.compiler.is_exporting and tx.options.whole_program:
             return ConstVar(True)
         if value in DISPATCH_MODES:
             return ConstVar(DISPATCH_MODES[value])
