@@ -95,7 +95,7 @@ def test_positional_keyword_and_starred_parameters(tmp_path):
     exec("def f(x, /, y=2, *, z=3): return x * y * z", scope)
     exported = check(scope["f"], rand(3), z=4, path=tmp_path / "p")
     assert torch.equal(exported(torch.ones(3), 2, z=4), torch.full((3,), 8.0))
-    with pytest.raises(pyframe.UserError, match="exported without the argument y, so it must be 2"):
+    with pytest.raises(pyframe.UserError, match="made without the argument y, so it must be 2"):
         exported(torch.ones(3), 3, z=4)
     with pytest.raises(pyframe.UserError, match="z == 4, its value in the example, not 5"):
         exported(torch.ones(3), z=5)
