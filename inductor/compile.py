@@ -20,13 +20,12 @@ from .aot.autograd import Captured, taking, wrap
 from .aot.backward_stages import StagedBackward
 from .aot.fake import fake_mode
 from .aot.flex_attention import with_flex_attention
-from .aot.functionalize import attributes_of, records_gradients, refuse_shared_writes
+from .aot.functionalize import RunsBetween, attributes_of, records_gradients, refuse_shared_writes
 from .aot.gradient_buckets import active_buckets
 from .aot.partition import partition
 from .aot.plain_memory import refuse_special
 from .aot.pruned_backward import PrunedBackwards, without_tangents
 from .aot.random import seeded
-from .aot.results import RecordedWrites
 from .aot.training_decompositions import training_decompositions
 from .aot.training_spec import TrainingSpec
 from .aot.vmap_regions import with_vmap_regions
@@ -46,7 +45,7 @@ from .fastest.trial import Contest, is_wanted
 from .frozen import described, folded_of, frozen_inputs, with_constants, without_freezing
 from .fx_utils.places import label_of, places_in, reason_of
 from .generate import generate, generate_half, generate_sizes, generate_training, trace_training
-from .graph_split import cut_after, cut_at_writes, needs_split, split_graph
+from .graph_split import cut_after, cut_around, needs_split, split_graph
 from .log.programs import note
 from .log.stages import count, show
 from .options import CompileOptions
@@ -119,8 +118,8 @@ def _compile_any(
         reduced = without_known_masks(gm)  # verification compares with the original graph
         try:
             compiled = restored_on_error(lambda: kind(reduced, example_inputs, chosen, report))
-        except RecordedWrites as found:
-            return cut_at_writes(reduced, compile_piece, found)
+        except RunsBetween as found:
+            return cut_around(reduced, compile_piece, found)
         return compiled if policy is None else _checked(gm, compiled, policy, report)
     except PASSED:
         raise
@@ -243,7 +242,7 @@ def _specialized(
     options = {**(options or {}), "verify": OFF}  # the whole graph is verified, not its parts
     compile_one = functools.partial(_compile_one_size, options=options)
     many = functools.partial(_compile_sizes_within, chosen.budget_s, options=chosen, compile_piece=compile_piece)
-    in_pieces = functools.partial(cut_at_writes, gm, compile_piece)
+    in_pieces = functools.partial(cut_around, gm, compile_piece)
     examples = symbolic_examples(gm, example_inputs)
     return DynamicShapeDispatcher(gm, compile_one, examples, many, check_expected, in_pieces)
 

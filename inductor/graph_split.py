@@ -10,8 +10,9 @@ A graph is split at:
   requires a gradient: autograd records what their kernels do;
 - operators on sparse, nested or quantized tensors, and operators with a sparse gradient.
 
-Two more kinds are found only when the graph is traced with its gradients: writes to inputs that autograd records, and
-in-place changes of an input's size, strides or `requires_grad`. Each subgraph is compiled at its first call, as are
+Three more kinds are found only when the graph is traced: writes to inputs that autograd records, in-place changes of an
+input's size, strides or `requires_grad`, and tensors in the place of a number (`torch.full(sizes, x)`), of which torch
+reads the number. Each subgraph is compiled at its first call, as are
 branches and loop bodies. A small outer graph calls the subgraphs and runs the operators between them with ATen.
 """
 
@@ -26,8 +27,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from .aot.functionalize import attributes_of, mutable
-from .aot.results import RecordedWrites
+from .aot.functionalize import RunsBetween, attributes_of, mutable
 from .dynamic.dispatch import is_symbolic
 from .eager.higher_order import RUNNERS
 from .errors import Unsupported
@@ -42,7 +42,7 @@ _READS = {"item", "tolist"}
 _SIZES = {"size", "numel", "stride", "dim", "storage_offset"}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _NUMBERS = (*_SYMBOLIC, int, float)
-_MAX_WRITES = 16  # a graph is split at no more writes that autograd records
+_MAX_CUTS = 16  # a graph is split at no more writes that autograd records
 # For functions that can have a sparse gradient: position and name of the argument that asks for it.
 _aten = torch.ops.aten
 _EMBEDDING, _EMBEDDING_BAG, _GATHER = (4, "sparse"), (5, "sparse"), (3, "sparse_grad")
@@ -423,11 +423,14 @@ def split_graph(gm: fx.GraphModule, compile_graph: Compile, apart: frozenset[str
     return _Cutter(gm, compile_graph, apart).run().forward
 
 
-def cut_at_writes(gm: fx.GraphModule, compile_graph: Compile, found: RecordedWrites) -> Callable[..., Any]:
-    """Split a graph at writes to its inputs that autograd records, so that later computations use the written input,
-    for autograd too. Unsupported if there are more than `_MAX_WRITES` such writes."""
-    if len(found.nodes) > _MAX_WRITES:
-        raise Unsupported(f"more than {_MAX_WRITES} writes to inputs that autograd records")
+def cut_around(gm: fx.GraphModule, compile_graph: Compile, found: RunsBetween) -> Callable[..., Any]:
+    """Split a graph at nodes that have to run in eager: writes to its inputs that autograd records, so that later
+    computations use the written input, for autograd too, and operators that read a number from a tensor. Unsupported if
+    there are more than `_MAX_CUTS`, or if one is not a node of the graph itself."""
+    if len(found.nodes) > _MAX_CUTS:
+        raise Unsupported(f"more than {_MAX_CUTS} operators: {found}")
+    if not found.nodes <= {node.name for node in gm.graph.nodes}:
+        raise Unsupported(str(found))
     return split_graph(gm, compile_graph, found.nodes)
 
 

@@ -12,7 +12,13 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
@@ -39,6 +45,24 @@ from .unused import check_unused
 
 class NotFunctional(Unsupported):
     """The graph cannot be functionalized without changing its results."""
+
+
+_NUMBER_READ = torch.ops.aten._local_scalar_dense.default
+
+
+class RunsBetween(NotFunctional):
+    """Some nodes have to run in eager, between compiled subgraphs. `nodes`: their names."""
+
+    def __init__(self, nodes: Sequence[str], reason: str) -> None:
+        super().__init__(reason)
+        self.nodes = frozenset(nodes)
+
+
+class NumberRead(RunsBetween):
+    """A node passes a tensor where its operator takes a number, and torch reads the number from the tensor."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__([node], "an operator reads a number from a tensor")
 
 
 def attributes_of(gm: torch.fx.GraphModule) -> list[tuple[str, torch.Tensor]]:
@@ -263,6 +287,8 @@ class GraphRun(torch.fx.Interpreter):
         if may_write(n) and tensors:
             fixed += [(x, x._version) for x in not_to_be_written(n.target, *self.fetch_args_kwargs_from_env(n))]
         layouts = [_Layout.of(x) for x in tensors if torch._is_functional_tensor(x)]
+        traced = _traced_graph() if any(x.dim() == 0 for x in tensors) else None
+        before = set() if traced is None else _numbers_read(traced)
         if layouts and n.target in _AS_STRIDED and _has_fixed_offset(n):
             # `refuse_fixed_offsets` does not see this after a write to the input: the new value has other memory
             if storage_of(tensors[0]) in self._inputs(n.graph):
@@ -273,6 +299,8 @@ class GraphRun(torch.fx.Interpreter):
                 self._sync_strided()
         except Exception as error:
             blame(error, n)
+            if isinstance(error, DataDependentOutputException) and error.func is _NUMBER_READ:
+                raise NumberRead(n.name) from error
             if isinstance(error, RuntimeError) and not has_functional_form(n.target):
                 raise NotFunctional(f"torch cannot functionalize {name_of(n)}: {error}") from error
             if isinstance(error, RuntimeError) and self.strided:
@@ -282,6 +310,8 @@ class GraphRun(torch.fx.Interpreter):
             if getattr(n.target, "checks_numbers", False):  # the check fails for the sizes of the example inputs
                 raise NotFunctional(f"eager raises an error here: {error}") from error
             raise
+        if traced is not None and not _numbers_read(traced) <= before:
+            raise NumberRead(n.name)
         if _left_plain(result) and n.op.startswith("call"):
             result = torch._to_functional_tensor(result)
         if n.target in _NOT_INVERTIBLE and torch._is_functional_tensor(result):
@@ -335,6 +365,17 @@ class GraphRun(torch.fx.Interpreter):
 
     def output(self, target: Any, args: Any, kwargs: Any) -> Any:
         return mutable(super().output(target, args, kwargs))
+
+
+def _traced_graph() -> torch.fx.Graph | None:
+    """The graph that make_fx is building; None outside of it."""
+    mode = get_proxy_mode()
+    return None if mode is None else mode.tracer.graph
+
+
+def _numbers_read(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """The nodes that read a number from a tensor."""
+    return set(graph.find_nodes(op="call_function", target=_NUMBER_READ))
 
 
 def _part(part: torch.fx.GraphModule, inputs: Sequence[Any]) -> GraphRun:

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from ..overlap import elements_overlap
 from ..runtime.related_results import Related
-from .functionalize import NotFunctional, storage_of
+from .functionalize import NotFunctional, RunsBetween, storage_of
 from .plain_memory import refuse_special
 from .relations import relations_of_detached, share_counter
 
@@ -69,13 +69,11 @@ class View:
 Result = Constant | Computed | Input | View
 
 
-class RecordedWrites(NotFunctional):
-    """Some nodes write to an input in a way that autograd records, or change its sizes, strides or `requires_grad`.
-    `nodes`: their names. They have to run in eager, between compiled subgraphs."""
+class RecordedWrites(RunsBetween):
+    """Some nodes write to an input in a way that autograd records, or change its sizes, strides or `requires_grad`."""
 
     def __init__(self, nodes: Sequence[str]) -> None:
-        super().__init__("it writes to inputs where autograd records the write, or changes their metadata")
-        self.nodes = frozenset(nodes)
+        super().__init__(nodes, "it writes to inputs where autograd records the write, or changes their metadata")
 
 
 @dataclass(frozen=True)

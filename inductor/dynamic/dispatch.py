@@ -17,7 +17,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..aot.results import RecordedWrites
+from ..aot.functionalize import RunsBetween
 from ..eager.higher_order import runnable
 from ..errors import PASSED, Unsupported
 from ..fx_utils.places import reason_of
@@ -142,13 +142,13 @@ class DynamicShapeDispatcher:
 
     `compile_sizes` compiles a template; its second argument names the varying symbols. If it fails, `check(error)` may
     raise; otherwise the graph is compiled by `compile_static(gm, tensors)` for each combination of sizes.
-    `in_pieces(found)` returns a callable for a graph that has to be split at its writes.
+    `in_pieces(found)` returns a callable for a graph that has to be split at some nodes.
     """
 
     def __init__(
         self, gm: fx.GraphModule, compile_static: Callable[..., Callable[..., Any]], examples: Sequence[Any] = (),
         compile_sizes: Callable[..., Template] | None = None, check: Callable[[Exception], None] = lambda error: None,
-        in_pieces: Callable[[RecordedWrites], Callable[..., Any]] | None = None,
+        in_pieces: Callable[[RunsBetween], Callable[..., Any]] | None = None,
     ) -> None:
         self.gm, self.compile_static, self.compile_sizes = gm, compile_static, compile_sizes
         self.examples, self.check, self.in_pieces = list(examples), check, in_pieces
@@ -249,7 +249,7 @@ class DynamicShapeDispatcher:
             except PASSED:
                 raise
             except Exception as error:
-                if isinstance(error, RecordedWrites) and self.in_pieces is not None:
+                if isinstance(error, RunsBetween) and self.in_pieces is not None:
                     self._cut(error)
                 else:
                     self._give_up_sizes(error)
@@ -266,7 +266,7 @@ class DynamicShapeDispatcher:
             return None
         return (lambda *given: call(*given, *ints)) if ints else call
 
-    def _cut(self, found: RecordedWrites) -> None:
+    def _cut(self, found: RunsBetween) -> None:
         """From now on, run the graph in subgraphs, each compiled for varying sizes."""
         assert self.in_pieces is not None
         try:

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from inductor.aot.autograd import compile_training
 from inductor.aot.functionalize import NotFunctional
 from inductor.aot.results import RecordedWrites
-from inductor.graph_split import cut_at_writes
+from inductor.graph_split import cut_around
 
 
 def plain(gm):
@@ -63,7 +63,7 @@ def compiled(gm, inputs):
     try:
         return compile_training(gm, inputs, plain)
     except RecordedWrites as found:
-        return cut_at_writes(gm, compiled, found)
+        return cut_around(gm, compiled, found)
     except NotFunctional:
         return gm.forward
 
