@@ -1,8 +1,9 @@
 """Rows that every program of a product with a row needs, such as a normalized hidden state: each program computes them.
 
 In decoding one token a normalization is a kernel of one program, which takes the GPU longer to start than to run. Its
-row is a few kilobytes, and each program of the product behind it reads that row anyway: computing it there, while the
-matrix is on its way from memory, takes no time of its own.
+row is a few kilobytes, and each program of the product behind it reads that row anyway. Computing it there pays where
+the matrix is on its way from memory meanwhile, before the kernel ahead has ended: on an H200 a token of a decoder of
+1.26B parameters took 0.967 ms without this and 0.938 ms with it, but 1.038 ms if no matrix was read ahead.
 """
 
 from __future__ import annotations
