@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import torch
@@ -15,12 +15,13 @@ Named = tuple[str, torch.Tensor]
 
 
 def folded(
-    artifact: Artifact, arguments: int, given: Sequence[Named]
+    artifact: Artifact, arguments: int, given: Sequence[Named], returned: Collection[int]
 ) -> tuple[PlanSpec, list[Named], list[tuple[int, Extern]]]:
     """The plan of an artifact, the constants that are its inputs behind the `arguments`, and which of them an operator
     has to lay out when the package is loaded: their places, and the calls, whose buffer 0 is the constant.
 
-    What `given` constants the plan does not read any more are empty, and have no name.
+    What `given` constants the plan does not read any more are empty and have no name, but for those at the places
+    `returned`, which are results of the function.
     """
     spec, fold = artifact.spec, artifact.fold
     if fold is None:
@@ -39,7 +40,7 @@ def folded(
         new.append((f"folded {k}", value))
     read, inputs, kept = _read(spec), list(spec.inputs), list(given)
     for k in range(len(given)):
-        if arguments + k not in read:
+        if arguments + k not in read and k not in returned:
             inputs[arguments + k] = InputSpec("opaque", device=inputs[arguments + k].device)
             kept[k] = ("", _NOTHING)
     for k, (_, value) in enumerate(new):

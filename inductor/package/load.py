@@ -128,6 +128,8 @@ class Loaded:
             flat = torch.frombuffer(data, dtype=torch.uint8) if data.nbytes else torch.empty(0, dtype=torch.uint8)
             memory[section, device] = flat.to(device)
         flat = memory[section, device]
+        if len(size) != len(stride):
+            raise self.file.error(f"the constant {about['name']} has not a stride for each size")
         if min(offset, *size, *stride, 0) < 0 or (offset + extent(size, stride)) * dtype.itemsize > flat.nbytes:
             raise self.file.error(f"the constant {about['name']} is larger than its section")
         whole = flat[: flat.nbytes // dtype.itemsize * dtype.itemsize].view(dtype)

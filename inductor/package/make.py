@@ -45,7 +45,7 @@ _OWN = "pyframe"  # the namespace of operators that are written in Python
 class Input:
     """A graph to package. Its inputs are `examples` (fake tensors, which may have symbolic sizes, and symbolic ints),
     `real` with their values. The last `constants` of them are kept in the file under `names`. `freezing`: what depends
-    on constants alone is computed now, for a CPU."""
+    on constants alone is computed now, for a CPU. `returned`: the constants that are results."""
 
     graph: fx.GraphModule
     examples: list[Any]
@@ -53,6 +53,7 @@ class Input:
     constants: list[torch.Tensor]
     names: list[str]
     freezing: bool = False
+    returned: frozenset[int] = frozenset()
 
     @property
     def arguments(self) -> int:
@@ -130,7 +131,7 @@ def _make(
         programs, entries = [], []
         for where, same in _by_plan(targets):
             artifact, moved = _compiled(gm, given, sizes, where)
-            programs.append(_program(artifact, given.arguments, fixed, file, moved))
+            programs.append(_program(artifact, given, fixed, file, moved))
             entries += [_target(each, artifact, len(programs) - 1, file) for each in same]
     except Unsupported as error:
         raise PackageError(f"the graph cannot be compiled as a whole: {error}") from error
@@ -236,11 +237,11 @@ def _generated(gm: fx.GraphModule, given: Input, sizes: Sizes | None, moved: boo
 
 
 def _program(
-    artifact: Artifact, arguments: int, given: Sequence[tuple[str, torch.Tensor]], file: _File, moved: bool
+    artifact: Artifact, given: Input, constants: Sequence[tuple[str, torch.Tensor]], file: _File, moved: bool
 ) -> dict[str, Any]:
-    """The plan of an artifact as data, with what of it depends on no target. `given`: the constants of the graph, by
+    """The plan of an artifact as data, with what of it depends on no target. `constants`: those of the graph, by
     name."""
-    spec, bound_constants, packed = folded(artifact, arguments, given)
+    spec, bound_constants, packed = folded(artifact, given.arguments, constants, given.returned)
     if artifact.form != "tuple":
         raise PackageError("the graph returns no plain tuple")
     for step in spec.steps:
@@ -250,7 +251,7 @@ def _program(
         _note_operator(step.target, file)
     fixed = [file.named(name, x) for name, x in bound_constants]
     own = [file.constant(f"constant {k}", x) for k, x in enumerate(spec.constants)]
-    places = ["cpu" if i.device == ANY_DEVICE else i.device for i in spec.inputs[arguments:]]
+    places = ["cpu" if i.device == ANY_DEVICE else i.device for i in spec.inputs[given.arguments :]]
     places += ["" if moved or str(x.device) == spec.device else str(x.device) for x in spec.constants]
     return {
         **plan_data(spec, [*fixed, *own]),

@@ -59,7 +59,8 @@ def package(
         devices = {x.device.type for x in found.inputs if isinstance(x, torch.Tensor)}
         chosen = [target_of(name) for name in default_targets(devices)]
     freezing = bool((options or {}).get("freezing", False))
-    given = Input(found.graph, found.examples, found.inputs, found.constants, found.names, freezing)
+    kept = frozenset(k for kind, k in found.returned if kind == "fixed")
+    given = Input(found.graph, found.examples, found.inputs, found.constants, found.names, freezing, kept)
     about = {
         "pyframe": __version__, "signature": encode_parameters(found.whole.parameters),
         "leaves": [encode_spec(each) for each in found.specs], "taken": found.leaves,
