@@ -19,6 +19,7 @@ import collections
 import contextlib
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -185,7 +186,7 @@ class Worker:
         ready, _, _ = select.select([process.stdout], [], [], self.timeout)
         text = process.stdout.readline() if ready else ""
         if text:
-            found: Row = json.loads(text)
+            found: Row = json.loads(re.sub(r'[^\s"`(]*/site-packages/?', "", text.replace(f"{ROOT}/", "")))
             return found
         process.kill()
         status = process.wait()
