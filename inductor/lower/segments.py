@@ -1,8 +1,9 @@
 """Sums of rows at indices on a GPU: the gradient of a table from those of the rows that were looked up.
 
-Either each row is added to the table by atomic additions (`index_writes.py`), or the indices are sorted, and for each
-row of the table a program sums what belongs to it. That writes the table once, and sums in the order of the sort, so
-results are the same in every run; the sort and finding the segments take about as long as moving `LEAST_SAVED` bytes.
+Each row is added to the table by atomic additions (`index_writes.py`), in an order that differs from run to run. Under
+`torch.use_deterministic_algorithms` the indices are sorted instead, and for each row of the table a program sums what
+belongs to it. That writes the table once, without a copy of it in float32, but with the sort takes longer: 150 us
+instead of 131 for 16,384 rows of 1,024 elements in bfloat16 on an H200.
 
 Where many indices are equal, such as that of a frequent word, one program would sum for long while all others are done.
 Chunks of the sorted indices, all of which are equal, are therefore summed before, and taken as a whole.
@@ -26,7 +27,6 @@ from .indexing import from_start
 from .registry import LoweringGraph, Unlowered, lowering
 from .searching import position
 
-LEAST_SAVED = 128 << 20  # bytes of memory traffic
 LEAST_CHUNK = 32
 
 
@@ -50,7 +50,7 @@ def sums_of_rows(graph: LoweringGraph, rows: TensorValue, indices: TensorValue, 
     Unlowered where loops do not do it."""
     if rows.dtype != graph.val.dtype or graph.val.device.type == "cpu":
         raise Unlowered
-    if _is_possible(graph, rows, indices) and (torch.are_deterministic_algorithms_enabled() or _pays(graph, rows)):
+    if torch.are_deterministic_algorithms_enabled() and _is_possible(graph, rows, indices):
         return _Segments(graph, shared(graph, rows), indices, ignored).sums()
     rank = len(indices.size)
     write = IndexWrite(
@@ -68,15 +68,6 @@ def _is_possible(graph: LoweringGraph, rows: TensorValue, indices: TensorValue) 
         return False
     floating = rows.dtype.is_floating_point and rows.dtype.itemsize > 1
     return floating and indices.dtype in (torch.int64, torch.int32) and rows.device == indices.device
-
-
-def _pays(graph: LoweringGraph, rows: TensorValue) -> bool:
-    """Whether atomic additions move so much more memory that sorting takes less time. They read and write what they
-    add to, and sums in half precision a copy of the table in float32."""
-    half = rows.dtype.itemsize == 2
-    added, table = math.prod(rows.size), math.prod(graph.val.shape)
-    wide = 4 if half else rows.dtype.itemsize
-    return 2 * wide * (added + table * half) >= LEAST_SAVED
 
 
 class _Segments:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 import inductor.build
 import pyframe
-from inductor.lower import index_writes, segments
+from inductor.lower import index_writes
 from inductor.runtime.plan_spec import Extern
 
 PLANS = []
@@ -198,9 +198,11 @@ def test_a_sum_written_to_an_input():
 
 
 @pytest.fixture
-def sorts(monkeypatch):
-    """Indices are sorted however little there is to add."""
-    monkeypatch.setattr(segments, "LEAST_SAVED", 0)
+def sorts():
+    """Indices are sorted."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("padding", [None, 3])
