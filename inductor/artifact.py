@@ -9,23 +9,25 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from torch.utils import _pytree as pytree
-
-from .aot.backward_stages import Staging
-from .aot.training_spec import TrainingSpec
 from .budget import left
 from .cache import graph_store
 from .cache.file_store import shared_cache
 from .compile_report import CompileReport
-from .ir.size import Program
 from .log.stages import count, show
 from .process.compile_lock import without_lock
-from .runtime.fold import Fold
-from .runtime.plan import Form
 from .runtime.plan_spec import PlanSpec, print_plan
-from .runtime.related_results import Related
+
+if TYPE_CHECKING:  # loading a graph that records no gradients needs none of these
+    from torch.utils import _pytree as pytree
+
+    from .aot.backward_stages import Staging
+    from .aot.training_spec import TrainingSpec
+    from .ir.size import Program
+    from .runtime.fold import Fold
+    from .runtime.plan import Form
+    from .runtime.related_results import Related
 
 
 @dataclass(frozen=True)

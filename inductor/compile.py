@@ -36,12 +36,12 @@ from .budget import Budget, spending
 from .build import build, make_callable, make_half
 from .cache.file_store import content_key
 from .cache.graph_key import graph_key, half_key, training_key
-from .compile_report import CompileReport
+from .compile_report import CacheEntry, CompileReport
 from .dynamic.dispatch import SPECIAL, DynamicShapeDispatcher, is_symbolic, symbolic_examples
 from .dynamic.template import Template, training_spec_at
 from .errors import PASSED
 from .fallback import check_expected, fall_back
-from .fastest.trial import Contest, is_wanted
+from .fastest.trial import Contest, Original, is_wanted
 from .frozen import described, folded_of, frozen_inputs, with_constants, without_freezing
 from .fx_utils.places import label_of, places_in, reason_of
 from .generate import generate, generate_half, generate_sizes, generate_training, trace_training
@@ -119,12 +119,16 @@ def _compile_any(
         try:
             compiled = restored_on_error(lambda: kind(reduced, example_inputs, chosen, report))
         except RunsBetween as found:
+            report.entry = None
             return cut_around(reduced, compile_piece, found)
-        return compiled if policy is None else _checked(gm, compiled, policy, report)
+        if policy is None:
+            return compiled
+        report.entry = None
+        return _checked(gm, compiled, policy, report)
     except PASSED:
         raise
     except Exception as error:
-        report.fallback = reason_of(error)
+        report.fallback, report.entry = reason_of(error), None
         return fall_back(gm, error, chosen.strict)
 
 
@@ -281,8 +285,10 @@ def _compile(
         key = _variant(graph_key(gm, inputs, attributes_of(gm)), options, frozen) if options.cache else None
         contest = _contest(gm, key, options, report)
         if contest is not None and (aten := contest.kept_aten({})) is not None:
+            report.entry = _entry_of(key, gm, None, options)
             return aten
     artifact = _loaded_or_made(key, report, lambda: generate(gm, inputs, report, options, frozen=frozen))
+    report.entry = _entry_of(key, gm, artifact, options)
     folded, examples = folded_of(gm, artifact), described(inputs) if artifact.fold is not None else ()
 
     def unfrozen() -> Callable[..., Any]:
@@ -299,6 +305,16 @@ def _compile(
     return _build([artifact], options, report).use(gm, finish, options.strict)
 
 
+def _entry_of(
+    key: str | None, gm: fx.GraphModule, artifact: Artifact | None, options: CompileOptions
+) -> CacheEntry | None:
+    """What a later process needs to load this graph by its key; None if that would not be the same: constants of frozen
+    parameters belong to this process, and the text of a transform may."""
+    if key is None or options.freezing or options.transforms:
+        return None
+    return CacheEntry(key, gm, artifact, options.measure)
+
+
 def _contest(
     gm: fx.GraphModule, key: str | None, options: CompileOptions, report: CompileReport,
     attributes: Sequence[torch.Tensor] | None = None,
@@ -306,7 +322,7 @@ def _contest(
     """What measures a compiled graph against ATen, if that is wanted. The arguments as of `Contest`."""
     if options.transforms:  # with ATen the graph would run without them
         return None
-    return Contest(gm, key, report, attributes) if is_wanted(options.measure) else None
+    return Contest(Original.of(gm), key, report, attributes) if is_wanted(options.measure) else None
 
 
 def _build(artifacts: Sequence[Artifact], options: CompileOptions, report: CompileReport) -> Built | Building:

@@ -13,8 +13,23 @@ from .budget import check
 from .log.progress import enter_phase
 
 if TYPE_CHECKING:
+    from torch import fx
+
     from .artifact import Artifact
     from .fastest.choice import Choice
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """The key of a compiled graph in the disk cache, the graph as it was compiled, and what it was compiled to: None if
+    ATen was found to be faster earlier, and nothing was built. `measure`: the option of this name."""
+
+    key: str
+    gm: fx.GraphModule
+    artifact: Artifact | None
+    measure: bool | None
+
+
 
 _kept: contextvars.ContextVar[bool] = contextvars.ContextVar("keeping_artifacts", default=False)
 
@@ -39,6 +54,7 @@ class CompileReport:
     `measured`: what was found to be faster, the compiled graph or ATen, for each class of sizes.
     `untuned`: products that were not measured because the budget was spent.
     `artifacts`: the compiled graphs with the source of their kernels, within `keeping_artifacts`; else None.
+    `entry`: the cache entry that a whole graph was compiled to, if it is one: see `kept_graph`.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -51,6 +67,7 @@ class CompileReport:
     measured: list[Choice] = field(default_factory=list)
     untuned: int = 0
     artifacts: list[Artifact] | None = field(default_factory=lambda: [] if _kept.get() else None)
+    entry: CacheEntry | None = None
 
     def add(self, piece: CompileReport) -> None:
         """Add the report of a subgraph to this one."""

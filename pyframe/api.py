@@ -5,30 +5,41 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
+import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from inductor.budget import Budget
 from inductor.compile_report import keeping_artifacts
+from inductor.process.compile_lock import importing
 
-from . import _C, metrics
-from .backends import Backend, find_backend, split_settings, takes_fake_tensors
-from .backward import engine
-from .backward.program import Settings
-from .backward.scope import CompiledAutograd
+from . import _C
 from .callables import caller_of, compile_class, original, python_function, suspends
-from .driver import FrameCompiler
+from .core.files import skipped_file
 from .errors import UserError
+from .lazy_compiler import LazyCompiler
+from .markers import graph_break as graph_break
+from .markers import is_compiling as is_compiling
+from .markers import reset as reset
 from .module import CompiledModule, compile_module, run_module
 from .options import Options, make_options
-from .report.explain import Explanation
 from .shared_captures import root_of, shared_compiler
-from .stance import set_stance
-from .vars.registry import call_model
-from .vars.torch_objects import torch_functions, user_directives
+
+if TYPE_CHECKING:
+    from .backward.program import Settings
+    from .backward.scope import CompiledAutograd
+    from .driver import FrameCompiler
+    from .report.explain import Explanation
+
+
+def _module(name: str) -> Any:
+    """A module of this package that imports the compiler, which a process that loads its captures from disk does not
+    need."""
+    return importing(lambda: importlib.import_module(f".{name}", __package__))
 
 
 def compile(
@@ -71,7 +82,7 @@ def compile(
         raise UserError(f"compile() needs a function or an nn.Module, got {type(model).__name__}: {model!r}")
     if disable:
         return model
-    made = FrameCompiler(chosen, checked, backend if isinstance(backend, str) else repr(backend))
+    made = _compiler(chosen, checked, backend)
     compiler = made if isolate_recompiles else shared_compiler(_unwrapped(model), made)
     compiled = _compile_with(model, compiler, settings)
     return _with_backwards(compiled, settings) if checked.compiled_autograd else compiled
@@ -85,6 +96,16 @@ def _with_backwards(compiled: Any, settings: dict[str, Any]) -> Any:
     options = {name: value for name, value in settings["options"].items() if name != "compiled_autograd"}
     shared = {name: settings[name] for name in ("dynamic", "backend", "mode")}
     return compiled_autograd(**shared, options=options)(compiled)
+
+
+def _compiler(chosen: Any, options: Options, backend: Any) -> FrameCompiler | LazyCompiler:
+    """A compiler with this backend: a dict of settings for pyframe's own."""
+    if isinstance(chosen, dict):
+        return LazyCompiler(options, chosen)
+    made: FrameCompiler = _module("driver").FrameCompiler(
+        chosen, options, backend if isinstance(backend, str) else repr(backend)
+    )
+    return made
 
 
 def compiled_autograd(
@@ -113,15 +134,23 @@ def compiled_autograd(
         raise UserError(f"enabled must be True or False, not {enabled!r}")
     settings: dict[str, Any] = {"dynamic": dynamic, "backend": backend, "mode": mode, "options": options}
     _checked(backend, False, dynamic, mode, options)
-    return CompiledAutograd(_backward_settings(settings) if enabled else None)
+    scope: CompiledAutograd = _module("backward.scope").CompiledAutograd(
+        _backward_settings(settings) if enabled else None
+    )
+    return scope
 
 
 def _backward_settings(settings: dict[str, Any]) -> Settings:
-    return Settings(functools.partial(compile, isolate_recompiles=True, **settings))
+    compile_program = functools.partial(compile, isolate_recompiles=True, **settings)
+    made: Settings = _module("backward.program").Settings(compile_program)
+    return made
 
 
 def capture_all_backwards(wanted: bool) -> None:
     """Called when `config.compiled_autograd` is set."""
+    if not wanted and f"{__package__}.backward.engine" not in sys.modules:
+        return
+    engine = _module("backward.engine")
     if wanted != engine.is_on_for_process():
         engine.set_of_process(_backward_settings({}) if wanted else None)
 
@@ -143,27 +172,39 @@ def _unwrapped(model: Any) -> Any:
 
 def _checked(
     backend: Any, fullgraph: bool, dynamic: bool | None, mode: str | None, options: Mapping[str, Any] | None
-) -> tuple[Options, Backend]:
-    """The validated options, and the backend with the keyword arguments that it needs bound to it."""
-    mode, options, passed = split_settings(backend, mode, options)
+) -> tuple[Options, Any]:
+    """The validated options, and the backend with the keyword arguments that it needs bound to it; for the default one
+    these arguments."""
+    if backend == "inductor" and isinstance(backend, str) and _is_own_inductor():
+        checked = make_options(fullgraph, dynamic, mode, options)
+        return checked, {"strict": checked.strict, "verify": checked.verify, **_other_options(checked)}
+    backends = _module("backends")
+    mode, options, passed = backends.split_settings(backend, mode, options)
     checked = make_options(fullgraph, dynamic, mode, options)
-    defaults = Options()
-    other: dict[str, Any] = {
-        name: getattr(checked, name)
-        for name in (
-            "cudagraphs", "max_autotune", "bucket_collectives", "background", "cache", "measure", "transforms",
-            "freezing",
-        )
-        if getattr(checked, name) != getattr(defaults, name)
-    }  # fmt: skip
-    if checked.budget_s is not None:
-        other["budget_s"] = Budget(checked.budget_s)
-    chosen = find_backend(backend, checked.strict, checked.verify, **other)
-    checked = dataclasses.replace(checked, float_inputs=takes_fake_tensors(chosen))
+    chosen = backends.find_backend(backend, checked.strict, checked.verify, **_other_options(checked))
+    checked = dataclasses.replace(checked, float_inputs=backends.takes_fake_tensors(chosen))
     return checked, functools.partial(chosen, **passed) if passed else chosen
 
 
-def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any]) -> Any:
+def _is_own_inductor() -> bool:
+    """Whether the program has not registered another backend as "inductor"."""
+    backends = sys.modules.get(f"{__package__}.backends")
+    return backends is None or backends.is_own("inductor")
+
+
+def _other_options(checked: Options) -> dict[str, Any]:
+    """The options of pyframe's own backends that are not as by default."""
+    defaults = Options()
+    names = (
+        "cudagraphs", "max_autotune", "bucket_collectives", "background", "cache", "measure", "transforms", "freezing",
+    )  # fmt: skip
+    other = {name: getattr(checked, name) for name in names if getattr(checked, name) != getattr(defaults, name)}
+    if checked.budget_s is not None:
+        other["budget_s"] = Budget(checked.budget_s)
+    return other
+
+
+def _compile_with(model: Any, compiler: FrameCompiler | LazyCompiler, settings: dict[str, Any]) -> Any:
     _C.bind_torch()
     model = _unwrapped(model)
     if isinstance(model, nn.Module):
@@ -190,7 +231,13 @@ def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any])
 
 
 def _is_modelled(function: types.FunctionType) -> bool:
-    """Whether a call of `function` is modelled, not traced through, so that a frame of its own cannot be captured."""
+    """Whether a call of `function` is modelled, not traced through, so that a frame of its own cannot be captured. The
+    models are those of functions of libraries; nothing else has any before the compiler is imported."""
+    unmarked = f"{__package__}.vars.registry" not in sys.modules and "torch._dynamo" not in sys.modules
+    if unmarked and not skipped_file(function.__code__.co_filename) and not vars(function):
+        return False
+    call_model, torch_functions = _module("vars.registry").call_model, _module("vars.torch_objects.torch_functions")
+    _module("driver")  # registers the models
     models = call_model(function), call_model(function.__code__)
     return models != (None, None) or torch_functions.is_torch_function(function)
 
@@ -210,12 +257,17 @@ def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanatio
         backend = settings.get("backend", "inductor")
         given = (settings.get(name) for name in ("dynamic", "mode", "options"))
         checked, chosen = _checked(backend, settings.get("fullgraph", False), *given)
-        compiler = FrameCompiler(chosen, checked, str(backend))
+        made = _compiler(chosen, checked, backend)
+        compiler = made.full() if isinstance(made, LazyCompiler) else made
         compiler.captures = []
-        reported = Settings(lambda program: _compile_with(program, compiler, {"backend": backend}))
-        with keeping_artifacts(), CompiledAutograd(reported if checked.compiled_autograd or engine.is_on() else None):
+        reported = _module("backward.program").Settings(
+            lambda program: _compile_with(program, compiler, {"backend": backend})
+        )
+        wanted = reported if checked.compiled_autograd or _module("backward.engine").is_on() else None
+        with keeping_artifacts(), _module("backward.scope").CompiledAutograd(wanted):
             result = _compile_with(fn, compiler, {"backend": backend})(*args, **kwargs)
-        return Explanation(compiler.captures, result)
+        found: Explanation = _module("report.explain").Explanation(compiler.captures, result)
+        return found
 
     return run
 
@@ -249,8 +301,19 @@ def _disable_alone(fn: Any) -> Any:
     if not isinstance(function, types.FunctionType):
         raise UserError(f"disable(recursive=False) needs a function or a module written in Python, got {fn!r}")
     _C.skip_code(function.__code__)
-    user_directives.SKIPPED.add(function)
+    _directives().SKIPPED.add(function)
     return fn
+
+
+def _directives() -> Any:
+    """The module that knows which functions the program has marked."""
+    _module("driver")  # in the order in which its parts are always imported
+    return _module("vars.torch_objects.user_directives")
+
+
+def _torch_functions() -> Any:
+    _module("driver")
+    return _module("vars.torch_objects.torch_functions")
 
 
 def allow_in_graph(fn: Any) -> Any:
@@ -264,6 +327,7 @@ def allow_in_graph(fn: Any) -> Any:
         return [allow_in_graph(each) for each in fn]
     if not callable(fn):
         raise UserError(f"allow_in_graph() needs a callable, got {fn!r}")
+    torch_functions = _torch_functions()
     torch_functions.BREAKS.pop(fn, None)
     torch_functions.IN_GRAPH.add(fn)
     return fn
@@ -276,6 +340,7 @@ def disallow_in_graph(fn: Any) -> Any:
     """
     if isinstance(fn, list | tuple):
         return [disallow_in_graph(each) for each in fn]
+    torch_functions = _torch_functions()
     if not torch_functions.is_torch_function(fn):
         raise UserError(f"disallow_in_graph() needs a function that would be put into a graph, got {fn!r}")
     torch_functions.IN_GRAPH.discard(fn)
@@ -292,7 +357,7 @@ def assume_constant_result(fn: Any) -> Any:
     function = getattr(fn, "__func__", fn)
     if not isinstance(function, types.FunctionType):
         raise UserError(f"assume_constant_result() needs a function written in Python, got {fn!r}")
-    user_directives.CONSTANT_RESULTS.add(function)
+    _directives().CONSTANT_RESULTS.add(function)
     return fn
 
 
@@ -315,7 +380,7 @@ def substitute_in_graph(
     def substitute(replacement: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(replacement, types.FunctionType):
             raise UserError(f"substitute_in_graph() needs a replacement written in Python, got {replacement!r}")
-        user_directives.substitute(original_fn, replacement, can_constant_fold_through, not skip_signature_check)
+        _directives().substitute(original_fn, replacement, can_constant_fold_through, not skip_signature_check)
 
         @functools.wraps(replacement)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -324,23 +389,3 @@ def substitute_in_graph(
         return call
 
     return substitute
-
-
-def graph_break() -> None:
-    """Break the graph here during capture; does nothing otherwise."""
-
-
-def is_compiling() -> bool:
-    """True while the caller is being captured."""
-    return False
-
-
-def reset() -> None:
-    """Discard all captures and set the counters to 0."""
-    _C.reset_all()
-    metrics.clear()
-
-
-torch_functions.BREAKS[graph_break] = "explicit-break"
-torch_functions.BREAKS[set_stance] = torch_functions.BREAKS[reset] = "compiler-switch"
-torch_functions.COMPILING.add(is_compiling)

@@ -36,6 +36,11 @@ def register_backend(name: str, backend: Backend | None = None) -> Any:
     return backend
 
 
+def is_own(name: str) -> bool:
+    """Whether the backend of this name is the one that is registered here by pyframe itself."""
+    return _REGISTRY.get(name) is _OWN.get(name)
+
+
 def list_backends() -> list[str]:
     """The names that are registered here; `compile(backend=...)` also accepts torch's."""
     return sorted(_REGISTRY)
@@ -146,3 +151,6 @@ def inductor_backend(
 
     stages.count_in(counters)
     return inductor.compile_fx(gm, example_inputs, options={"strict": strict, "verify": verify, **other})
+
+
+_OWN = dict(_REGISTRY)

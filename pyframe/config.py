@@ -34,11 +34,14 @@ class Setting:
     type: type
     doc: str
     least: Any = None
+    accepted: tuple[Any, ...] = ()  # the valid values; (): all
 
     def check(self, name: str, value: Any) -> None:
         if type(value) is not self.type or (self.least is not None and value < self.least):
             wanted = self.type.__name__ + (f" of at least {self.least}" if self.least is not None else "")
             raise UserError(f"config.{name} must be a {wanted}, not {value!r}")
+        if self.accepted and value not in self.accepted:
+            raise UserError(f"config.{name} must be one of {', '.join(map(repr, self.accepted))}, not {value!r}")
 
 
 SETTINGS: dict[str, Setting] = {
@@ -87,6 +90,12 @@ SETTINGS: dict[str, Setting] = {
         "line with the phase, a count and an estimate, if stderr is a terminal and tqdm is installed. The environment "
         "variable PYFRAME_PROGRESS=0 sets it to False.",
     ),
+    "frame_cache": Setting(
+        "on", str, "Captures are kept on disk, beside compiled graphs, and a "
+        "process that starts later loads them instead of tracing: 'on' or 'off'; 'check' traces, too, and raises "
+        "InternalError if the capture would be another one. The environment variable PYFRAME_FRAME_CACHE sets it.",
+        accepted=("on", "off", "check"),
+    ),
     "compiled_autograd": Setting(
         False, bool, "Backward passes are captured and compiled in all threads, as in a `with "
         "pyframe.compiled_autograd():` around the program.",
@@ -109,9 +118,13 @@ if TYPE_CHECKING:  # for type checkers: `_Config` provides these
     reorderable_logging_functions: set[Any]
     ignore_logging_functions: set[Any]
     progress: bool
+    frame_cache: str
     compiled_autograd: bool
     verbose: bool
 _values: dict[str, Any] = {name: copy.copy(setting.default) for name, setting in SETTINGS.items()}
+_from_environment = os.environ.get("PYFRAME_FRAME_CACHE", "on")
+if _from_environment in SETTINGS["frame_cache"].accepted:
+    _values["frame_cache"] = _from_environment
 
 
 def _setting(name: str) -> Setting:

@@ -20,17 +20,20 @@ import torch
 
 from inductor.aot.fake import fake_mode
 from inductor.budget import Budget, spending
+from inductor.log import stages
 from inductor.log.progress import compiling, enter_phase
 from inductor.log.stages import show
 from inductor.log.warnings import warn
 from inductor.process.compile_lock import make_once
 from inductor.process.thread_state import restored_on_error
 
-from . import _C, config, requirements, stance
+from . import _C, config, markers, requirements, stance
 from .backends import Backend, find_backend, takes_fake_tensors
 from .core import weak_codes
 from .core.files import our_file, skipped_file
 from .core.guard import Guard, UserLine
+from .core.guard_program import LoweredGuards
+from .core.trace_reliances import recorded_reliances
 from .core.weak_codes import WeakCodes
 from .emit.constant_eval import only_views
 from .emit.fake_tensor_logs import with_filter
@@ -49,15 +52,17 @@ from .errors import (
     Unsupported,
 )
 from .example_inputs import real_examples
+from .frame_cache import captures as kept_captures
+from .frame_cache import store
 from .interp.limits import LongParts
 from .interp.trace import Trace
 from .metrics import counters
-from .options import Options
+from .options import Options, kept_settings
 from .recompile import RecompilePolicy
 from .torch_resets import follow_resets
 from .vars.numbers.dynamic import CaptureHistory
 from .vars.protocol.class_reads import reads_of_classes
-from .vars.torch_objects import user_directives
+from .vars.torch_objects import torch_functions, user_directives
 from .vars.torch_objects.overrides import are_traced, modes_around
 
 MAX_RESTARTS = 200
@@ -75,6 +80,7 @@ class Capture:
     breaks: list[Any]
     seconds: dict[str, float] = field(default_factory=dict)
     skipped: str | None = None  # why the frame runs eagerly
+    on_disk: str | None = None  # whether the capture is kept on disk for other processes, or why not
     guard_seconds: float = 0.0  # of one evaluation of all guards
     resumed_after: UserLine | None = None  # of a resume function: the line of the break
 
@@ -125,15 +131,18 @@ class FrameCompiler:
 
     output: type[OutputBuilder] = OutputBuilder  # what builds the result of a finished trace
 
-    def __init__(self, backend: Backend, options: Options, backend_name: str) -> None:
+    def __init__(
+        self, backend: Backend, options: Options, backend_name: str, owner: object = None,
+        always: set[types.CodeType] | None = None,
+    ) -> None:
         self.backend, self.options, self.backend_name = backend, options, backend_name
         # that of the backend, if it has one: both spend it
         shared = getattr(backend, "keywords", {}).get("budget_s")
         self.budget: Budget | None = shared or (None if options.budget_s is None else Budget(options.budget_s))
-        self.owner = object()
+        self.owner = object() if owner is None else owner
         self.codes_with_entries: WeakCodes = {}  # code objects that may have entries of this compiler
         weakref.finalize(self, _release, self.owner, self.codes_with_entries).atexit = False
-        self.always: set[types.CodeType] = set()
+        self.always: set[types.CodeType] = set() if always is None else always
         self.generated: WeakCodes = {}  # code objects that this compiler generated
         self.captures = _recorded  # `explain` sets a list of its own
         self.for_first_calls: FrameCompiler | None = None  # under the stance "aot_eager_then_compile"
@@ -144,12 +153,20 @@ class FrameCompiler:
         self.long = LongParts()
         self.library_forwards: weakref.WeakSet[types.CodeType] = weakref.WeakSet()  # code of torch that is captured
         self.announced: set[tuple[str, str, int] | None] = set()
+        self.kept_settings = kept_settings(options, backend_name)
+        self.looked_up: WeakCodes = {}  # code objects of which no kept capture fits, as `LazyCompiler` has found
+        self.kept_before: Any = None  # under config.frame_cache = "check": the record of an earlier process
+        self.on_disk: str | None = None  # what `Capture` has of that name, of the last capture
         self.backend_seconds = threading.local()  # `spent`: seconds in the backend during this thread's current capture
 
-    def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
+    def __call__(
+        self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState,
+        caller: types.FrameType | None = None,
+    ) -> Any:
+        """What the hook expects for a call that no entry fits; `caller`: the frame that makes it."""
         if self.skips(func):
             return _C.SKIP
-        caller = sys._getframe().f_back
+        caller = caller or sys._getframe().f_back
         if caller is not None and id(caller.f_code) in user_directives.EAGER_CALLERS:
             return None
         if self.recompiles.runs_eagerly(func.__code__, state):
@@ -238,6 +255,8 @@ class FrameCompiler:
             with spending(self.budget):
                 follow_resets()
                 user_directives.follow_substitutes()
+                if (kept := self._kept_entry(func, locals_, entries)) is not None:
+                    return kept
                 entry = self._capture(func, locals_, len(entries))
                 start = time.perf_counter()
                 failed = entry.guards.check(func, locals_, False)[0]
@@ -275,6 +294,56 @@ class FrameCompiler:
             return _C.SKIP
         self.recompiles.skipped[code] = self.recompiles.skipped.get(code, 0) + 1
         return None
+
+    def _kept_entry(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> Any:
+        """The entry that an earlier process has kept for a first call; None if there is none."""
+        self.kept_before = None
+        if self.looked_up.pop(id(func.__code__), None) is not None:
+            return None
+        shown = stages.compiling_is_shown() or self.captures is not None
+        if entries or shown or self.kept_settings is None or not self._keeps(func):
+            return None
+        found = store.find(func, locals_, self.kept_settings, self.owner)
+        if found is None:
+            return None
+        entry, record = found
+        if config.frame_cache == "check":
+            self.kept_before = record
+            return None
+        self.note_loaded(func.__code__, entry.code, record.arguments)
+        _C.install(func.__code__, entry)
+        return entry
+
+    def note_loaded(self, code: types.CodeType, generated: types.CodeType | None, arguments: tuple[Any, ...]) -> None:
+        """Note that an entry was loaded from disk, and the sizes and numbers that its capture had as arguments."""
+        self.history.setdefault(code, CaptureHistory()).note(code.co_varnames, arguments)
+        if generated is not None:
+            weak_codes.add(self.generated, generated)
+        if id(code) not in self.codes_with_entries:
+            weak_codes.add(self.codes_with_entries, code)
+
+    def _keeps(self, func: types.FunctionType) -> bool:
+        """Whether captures of this function may be kept on disk: if no function has a directive of the program, and the
+        function is not one that a capture has created."""
+        if self.kept_settings is None or config.frame_cache == "off" or self.keeps_empty:
+            return False
+        return continuation(func.__code__) is None and not user_directives.any_given() and stance.current() == "default"
+
+    def _keep(
+        self, func: types.FunctionType, locals_: tuple[Any, ...], result: TraceResult, trace: Trace,
+        lowered: LoweredGuards,
+    ) -> None:
+        """Keep a capture on disk, if that is possible."""
+        self.on_disk = None
+        if not self._keeps(func) or trace.captures:
+            return
+        make = functools.partial(kept_captures.record_of, func, locals_, result, trace, lowered)
+        before, self.kept_before = self.kept_before, None
+        if before is not None:
+            kept_captures.compare(before, make())
+        assert self.kept_settings is not None
+        reason = store.keep(func, locals_, self.kept_settings, make)
+        self.on_disk = "kept on disk" if reason is None else f"not kept on disk: {reason}"
 
     def _importing(self, func: types.FunctionType) -> bool:
         """Whether this frame runs for an import that the program triggered; such module code is not captured."""
@@ -317,7 +386,7 @@ class FrameCompiler:
         with torch._C.DisableTorchFunction() if modes else torch._C.DisableTorchFunctionSubclass():
             result, trace = self._trace(func, locals_, captures, (overrides, modes))
             try:
-                entry = self._finish(func, result, trace, state, captures)
+                entry = self._finish(func, locals_, result, trace, state, captures)
             finally:
                 trace.release()
         if self.captures is not None:
@@ -328,12 +397,14 @@ class FrameCompiler:
             after = known.after if known is not None else None
             guards = list(result.guards)
             self.captures.append(
-                Capture(func.__qualname__, guards, result.gms, result.breaks, seconds, resumed_after=after)
+                Capture(func.__qualname__, guards, result.gms, result.breaks, seconds, resumed_after=after,
+                        on_disk=self.on_disk)  # fmt: skip
             )
         return entry
 
     def _finish(
-        self, func: types.FunctionType, result: TraceResult, trace: Trace, state: _C.GlobalState, captures: int
+        self, func: types.FunctionType, locals_: tuple[Any, ...], result: TraceResult, trace: Trace,
+        state: _C.GlobalState, captures: int,
     ) -> Any:
         """The entry of a finished trace; `captures` is how many captures the frame already has."""
         for brk in result.breaks:
@@ -352,7 +423,9 @@ class FrameCompiler:
         if nothing and not trace.rng_branches and not kept:
             raise SkipFrame("nothing to compile", nothing=True)
         weak_codes.add(self.generated, result.code)
-        return make_entry(result, trace, state, self.owner)
+        entry, lowered = make_entry(result, trace, state, self.owner)
+        self._keep(func, locals_, result, trace, lowered)
+        return entry
 
     def _is_first_report(self, brk: GraphBreak) -> bool:
         """Whether to report this break. A frame that stops before a call or loop because of a break inside it reports
@@ -384,7 +457,7 @@ class FrameCompiler:
             )
             result = None
             try:
-                with reads_of_classes(trace.class_reads):
+                with reads_of_classes(trace.class_reads), recorded_reliances() as trace.reliances:
                     trace.overrides.begin(*overrides)
                     result = trace.run()
                 return result, trace
@@ -425,6 +498,11 @@ class FrameCompiler:
                 f"backend {self.backend_name!r} returned {compiled!r} for a graph of {where}, which is not callable"
             )
         return _as_tuple(_unseen(compiled, graph))
+
+
+torch_functions.BREAKS[markers.graph_break] = "explicit-break"
+torch_functions.BREAKS[stance.set_stance] = torch_functions.BREAKS[markers.reset] = "compiler-switch"
+torch_functions.COMPILING.add(markers.is_compiling)
 
 
 def _release(owner: object, codes_with_entries: WeakCodes) -> None:

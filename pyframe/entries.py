@@ -24,9 +24,11 @@ from .vars.protocol.class_reads import class_reads, with_reads_of_bases
 from .vars.torch_objects import tensor_class
 
 
-def make_entry(result: TraceResult, trace: Trace, state: _C.GlobalState, owner: object) -> _C.Entry:
-    """The entry of a finished trace. `state`: the global state when the trace began; `owner`: what tells the entries of
-    one compiler from those of others."""
+def make_entry(
+    result: TraceResult, trace: Trace, state: _C.GlobalState, owner: object
+) -> tuple[_C.Entry, guard_program.LoweredGuards]:
+    """The entry of a finished trace, and its guard program as data. `state`: the global state when the trace began;
+    `owner`: what tells the entries of one compiler from those of others."""
     for guard in trace.graph.numbers.relations():
         trace.guards.add(guard)
     _guard_classes(trace, result.compiled is not None)
@@ -44,7 +46,7 @@ def make_entry(result: TraceResult, trace: Trace, state: _C.GlobalState, owner: 
     if result.compiled is not None:
         registers = tuple(lowered.registers[s] for s in result.graph_inputs)
         direct = _C.DirectCall(result.compiled, registers, result.output)
-    return _C.Entry(owner, lowered.program, result.code, direct, described)
+    return _C.Entry(owner, lowered.program, result.code, direct, described), lowered
 
 
 def _guard_classes(trace: Trace, with_graph: bool) -> None:

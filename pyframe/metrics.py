@@ -46,6 +46,10 @@ class Counters(dict[str, Any]):
             backward_fallbacks=0,
             transforms=0,
             transforms_not_cached=0,
+            frames_loaded=0,
+            frames_refused=0,
+            frames_kept=0,
+            frames_not_kept=collections.Counter(),
         )
 
 

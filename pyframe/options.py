@@ -86,6 +86,18 @@ class Options:
         return config.ignore_logging_functions
 
 
+def kept_settings(options: Options, backend_name: str) -> tuple[Any, ...] | None:
+    """The settings of a compilation as part of the key of kept captures; None if its captures are not kept."""
+    if backend_name != "inductor" or not options.cache:
+        return None
+    changed = {name for name in _FIELDS if getattr(options, name) != getattr(_DEFAULTS, name)}
+    return dataclasses.astuple(options) if changed <= _KEPT_WITH else None
+
+
+_FIELDS = tuple(each.name for each in dataclasses.fields(Options))
+_DEFAULTS = Options()
+# Options whose captures may be kept; with another one that is not as by default, they are not.
+_KEPT_WITH = {"fullgraph", "dynamic", "limit", "strict", "steps", "measure", "cudagraphs", "max_autotune"}
 _USER_OPTIONS: dict[str, tuple[tuple[type, ...], str]] = {
     "recompile_limit": ((int,), "limit"), "strict": ((bool,), "strict"), "verify": ((str, float, int), "verify"),
     "cudagraphs": ((bool,), "cudagraphs"), "max_autotune": ((bool,), "max_autotune"), "cache": ((bool,), "cache"),

@@ -3,42 +3,26 @@ modes, ...) are unchanged. A program may delete or replace them; until they are 
 
 from __future__ import annotations
 
-import builtins
 import functools
 import types
 from typing import Any
-
-import torch
 
 from . import _C
 from .core import guard_program
 from .core.guard import Guard
 from .core.source import ConstSource, Source
+from .originals import BUILTINS, BUILTINS_NOW, MODES, TORCH, TORCH_NOW
 from .vars.objects.originals import guard_class
 from .vars.protocol.class_reads import class_reads, reads_of_classes
 from .vars.torch_objects import tensor_class
-
-_BUILTINS_NOW = vars(builtins)
-_BUILTINS = {name: _BUILTINS_NOW[name] for name in dir(builtins) if name not in (
-    "_", "__import__", "breakpoint", "input", "open", "print",
-)}  # fmt: skip
-_TORCH_NOW = vars(torch)
-_TORCH = {name: _TORCH_NOW[name] for name in (
-    "Generator", "Size", "SymBool", "SymFloat", "SymInt", "Tensor", "_C", "are_deterministic_algorithms_enabled",
-    "autocast", "device", "dtype", "enable_grad", "fx", "get_autocast_dtype", "get_default_dtype",
-    "inference_mode", "is_autocast_cache_enabled", "is_autocast_enabled", "is_grad_enabled",
-    "is_inference_mode_enabled", "layout", "memory_format", "nn", "no_grad", "ops", "set_autocast_dtype",
-    "set_autocast_enabled", "set_grad_enabled", "strided", "utils",
-)}  # fmt: skip
-_MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
 
 
 def are_unchanged(func: types.FunctionType, locals_: tuple[Any, ...]) -> bool:
     """Whether these builtins, torch functions and class attributes are as they were at the first capture; `func` and
     `locals_` are the context in which the guards are evaluated."""
     return (
-        _C.has_items(_BUILTINS_NOW, _BUILTINS)
-        and _C.has_items(_TORCH_NOW, _TORCH)
+        _C.has_items(BUILTINS_NOW, BUILTINS)
+        and _C.has_items(TORCH_NOW, TORCH)
         and _classes().check(func, locals_)[0] < 0
     )
 
@@ -60,7 +44,7 @@ def _classes() -> _C.GuardProgram:
     methods."""
     found, reads = _Collector(), dict[type, dict[str, Any]]()
     with reads_of_classes(reads):
-        for mode in _MODES:
+        for mode in MODES:
             guard_class(found, mode)  # type: ignore[arg-type]
     payloads = {cls: class_reads(found, cls, names) for cls, names in reads.items()}  # type: ignore[arg-type]
     for cls, payload in {**payloads, **tensor_class.NEEDED}.items():

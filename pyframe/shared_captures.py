@@ -7,19 +7,24 @@ import functools
 import types
 import weakref
 from collections.abc import Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import nn
 
-from .driver import FrameCompiler
+from .lazy_compiler import LazyCompiler
 from .module import fresh_root
 
+if TYPE_CHECKING:
+    from .driver import FrameCompiler
+
+Compiler: TypeAlias = "FrameCompiler | LazyCompiler"
+
 # Keys hold ids: an object with the id of one that is gone may get its compiler, whose captures do not fit other code.
-_compilers: weakref.WeakValueDictionary[Hashable, FrameCompiler] = weakref.WeakValueDictionary()
-_roots: weakref.WeakKeyDictionary[FrameCompiler, types.FunctionType] = weakref.WeakKeyDictionary()
+_compilers: weakref.WeakValueDictionary[Hashable, Compiler] = weakref.WeakValueDictionary()
+_roots: weakref.WeakKeyDictionary[Compiler, types.FunctionType] = weakref.WeakKeyDictionary()
 
 
-def shared_compiler(target: Any, made: FrameCompiler) -> FrameCompiler:
+def shared_compiler(target: Any, made: Compiler) -> Compiler:
     """The compiler of an earlier `compile` of `target` with the settings of `made`, if its result still exists;
     otherwise `made`."""
     identity: tuple[int, int | None]
@@ -29,14 +34,15 @@ def shared_compiler(target: Any, made: FrameCompiler) -> FrameCompiler:
         identity = id(target), None
     else:
         return made
-    key = (*identity, _key_of(made.backend), made.options)
+    backend = "inductor" if isinstance(made, LazyCompiler) else _key_of(made.backend)
+    key = (*identity, backend, made.options)
     try:
         return _compilers.setdefault(key, made)
     except TypeError:  # settings of a backend that is not pyframe's own may be unhashable
         return made
 
 
-def root_of(compiler: FrameCompiler, module: nn.Module) -> types.FunctionType:
+def root_of(compiler: Compiler, module: nn.Module) -> types.FunctionType:
     """The function that runs `module` when a compiled module is called."""
     return _roots.setdefault(compiler, fresh_root(module))
 

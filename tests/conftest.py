@@ -16,6 +16,9 @@ import pytest
 os.environ.setdefault("PYFRAME_STRICT", "internal")
 # The tests are about compiled graphs; those of the choice between them and ATen ask for it.
 os.environ.setdefault("PYFRAME_MEASURE", "0")
+# Tests look at what captures do; one that an earlier run has kept on disk does nothing. `tests/frame_cache` turns it on.
+# With PYFRAME_FRAME_CACHE=check in the environment, all tests compare kept captures with new ones.
+os.environ.setdefault("PYFRAME_FRAME_CACHE", "off")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job of a shell; processes inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -35,6 +38,7 @@ def same_start() -> Iterator[None]:
 
             pyframe.reset()
             defaults = {name: copy.copy(row.default) for name, row in pyframe.config.SETTINGS.items()}
+            defaults["frame_cache"] = os.environ["PYFRAME_FRAME_CACHE"]
             undo.enter_context(pyframe.config.patch(defaults))
         yield
 

@@ -13,12 +13,14 @@ medians of at least ENOUGH calls of each, and in so many pairs of neighbouring c
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import statistics
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -63,15 +65,28 @@ def _is_distributed() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
+@dataclass(frozen=True)
+class Original:
+    """The graph that a compiled one is measured against. `with_aten` makes a callable that runs it with ATen;
+    `result_bytes`: the bytes of the results of all operators."""
+
+    with_aten: Callable[[], Kept]
+    result_bytes: Callable[[], int]
+
+    @staticmethod
+    def of(gm: fx.GraphModule) -> Original:
+        return Original(functools.partial(run_with_aten, gm), functools.partial(result_bytes, gm))
+
+
 class Contest:
     """Chooses, for each combination of sizes of one compiled graph, what calls run. `key`: the graph's key in the disk
     cache or None; `attributes`: for a graph that records gradients the tensors of its module, None for others."""
 
     def __init__(
-        self, gm: fx.GraphModule, key: str | None, report: CompileReport,
+        self, original: Original, key: str | None, report: CompileReport,
         attributes: Sequence[torch.Tensor] | None = None,
     ) -> None:
-        self.gm, self.report, self.attributes = gm, report, attributes
+        self.original, self.report, self.attributes = original, report, attributes
         self.choices = Choices(key)
 
     def kept_aten(self, sizes: Mapping[str, int]) -> Kept | None:
@@ -80,7 +95,7 @@ class Contest:
         if choice is None or not choice.keeps_aten:
             return None
         self.tell(choice)
-        return run_with_aten(self.gm)
+        return self.original.with_aten()
 
     def between(self, compiled: Kept, spec: PlanSpec, sizes: Mapping[str, int]) -> Kept:
         """`compiled`, which runs this plan (its forward's, with a backward), or a callable that decides in its first
@@ -89,7 +104,7 @@ class Contest:
         choice = self.choices.find(sizes)
         if choice is not None:
             self.tell(choice)
-            return run_with_aten(self.gm) if choice.keeps_aten else compiled
+            return self.original.with_aten() if choice.keeps_aten else compiled
         if spec.device.startswith("cuda:") and (not torch.cuda.is_initialized() or draws(spec)):
             return compiled
         trial = Trial(self, compiled, spec.device, sizes)
@@ -152,9 +167,9 @@ class Trial:
 
     def _measured(self, sampler: Any, args: tuple[Any, ...]) -> Any:
         if self.aten is None:
-            if not _fits(self.contest.gm, self.device):
+            if not _fits(self.contest.original, self.device):
                 return self._stop(sampler, self.compiled)(*args)
-            self.aten = run_with_aten(self.contest.gm)
+            self.aten = self.contest.original.with_aten()
         for_aten = not self.pairs or len(self.pairs[-1]) == 2
         sample, result = self._timed(self.aten if for_aten else self.compiled, args)
         if not self.warm:
@@ -221,7 +236,7 @@ class Trial:
 
     def _end(self, sampler: Any, choice: Choice) -> Kept:
         """Keep what was chosen, from this call on."""
-        kept = run_with_aten(self.contest.gm) if choice.keeps_aten else self.compiled
+        kept = self.contest.original.with_aten() if choice.keeps_aten else self.compiled
         if choice is not self.contest.choices.find(self.sizes):
             self.contest.decide(self.sizes, choice)
         return self._stop(sampler, kept)
@@ -262,14 +277,14 @@ def _observed(device: Any) -> bool:
     )
 
 
-def _fits(gm: fx.GraphModule, device: Any) -> bool:
+def _fits(original: Original, device: Any) -> bool:
     """Whether the memory that is free now holds the results of all operators with ease: ATen's operators may need more
     memory than the compiled graph."""
     free = _free_bytes(device)
-    return free is None or _result_bytes(gm) <= MEMORY * free
+    return free is None or original.result_bytes() <= MEMORY * free
 
 
-def _result_bytes(gm: fx.GraphModule) -> int:
+def result_bytes(gm: fx.GraphModule) -> int:
     """The bytes of the results of all operators of a graph, views included; symbolic sizes count as their hints."""
     found = 0
     for node in gm.graph.nodes:

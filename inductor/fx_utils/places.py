@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,18 +67,21 @@ def place_key(node: fx.Node) -> tuple[str, str]:
 def places_in(gm: fx.GraphModule) -> Callable[[Sequence[int]], str]:
     """A function from numbers of nodes of `gm` to a short text on where they come from: module paths, and lines."""
     nodes = list(gm.graph.nodes)
+    return lambda numbers: joined_places(node_place(nodes[n]) for n in numbers if n < len(nodes))
 
-    def places(numbers: Sequence[int]) -> str:
-        found: dict[str, None] = {}
-        for node in (nodes[n] for n in numbers if n < len(nodes)):
-            place, path = user_place(node), module_path(node)
-            line = f"{os.path.basename(place.file)}:{place.line}" if place else ""
-            found[" ".join(filter(None, (path, line)))] = None
-        known = [text for text in found if text]
-        more = f" and {len(known) - _MAX_PLACES} more" if len(known) > _MAX_PLACES else ""
-        return ", ".join(known[:_MAX_PLACES]) + more
 
-    return places
+def node_place(node: fx.Node) -> str:
+    """Where a node comes from, in short: the path of its module, and its line; "" if unknown."""
+    place, path = user_place(node), module_path(node)
+    line = f"{os.path.basename(place.file)}:{place.line}" if place else ""
+    return " ".join(filter(None, (path, line)))
+
+
+def joined_places(texts: Iterable[str]) -> str:
+    """A short text on several places."""
+    known = [text for text in dict.fromkeys(texts) if text]
+    more = f" and {len(known) - _MAX_PLACES} more" if len(known) > _MAX_PLACES else ""
+    return ", ".join(known[:_MAX_PLACES]) + more
 
 
 def label_of(gm: fx.GraphModule, part: str = "") -> str:

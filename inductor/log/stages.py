@@ -48,6 +48,11 @@ def show(stage: str, message: Any, *args: Any) -> None:
         (Path(dump) / f"{next(_numbers):04d}_{stage}.txt").write_text(text + "\n")
 
 
+def compiling_is_shown() -> bool:
+    """Whether stages of captures and compilations are printed or written, which a kept capture does not go through."""
+    return bool(_enabled.difference(("", "cache", "recompiles")) or os.environ.get("PYFRAME_DUMP"))
+
+
 def count(name: str, number: int = 1) -> None:
     """Add to a counter, also for graphs that are compiled at their first call."""
     _counts[name] += number

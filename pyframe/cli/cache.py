@@ -16,8 +16,10 @@ from ..report.counts import counted
 from .finding import Finding, size_text
 
 # What the files of a cache are, by suffix; others are counted under their suffix.
-CONTENTS = {".graph": "graph", ".so": "C++ kernel", ".cubin": "Triton kernel", ".version": "compiler version",
-            ".measured": "choice between a graph and ATen", ".product": "tuned product"}  # fmt: skip
+CONTENTS = {
+    ".frame": "capture", ".graph": "graph", ".so": "C++ kernel", ".cubin": "Triton kernel",
+    ".version": "compiler version", ".measured": "choice between a graph and ATen", ".product": "tuned product",
+}  # fmt: skip
 ELSEWHERE = "set PYFRAME_CACHE_DIR to another directory"
 
 

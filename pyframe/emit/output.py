@@ -18,6 +18,7 @@ from ..core.expr import sources
 from ..core.guard import Guard, GuardSet
 from ..core.source import ConstSource, Source, is_drawn
 from ..errors import GraphBreak, Restart, SkipFrame
+from ..graph_retry import Undo, as_it_is, none_on_error
 from ..vars.containers.iterator import NotRebuilt
 from ..vars.containers.sequence import TupleVar, is_plain
 from ..vars.higher_order.tensor_hooks import check_escapes, follow_changes
@@ -26,7 +27,7 @@ from ..vars.protocol.base import NotRebuildable, Var
 from ..vars.protocol.const import ConstVar
 from . import replay
 from .assemble import Assembler
-from .eager_retry import CannotUndo, Undo, as_it_is, none_on_error, undo_if_cheap, undo_of
+from .eager_retry import CannotUndo, undo_if_cheap, undo_of
 from .finished_trace import End, FinishedTrace, RootFrame
 from .graph_break import BreakEmitter
 from .reconstruct import ValueEmitter
@@ -45,6 +46,7 @@ class TraceResult:
     output: Any
     breaks: list[GraphBreak]
     gms: list[Any] = field(default_factory=list)
+    undo: Undo | None = None  # what is restored before the frame runs again eagerly; None: it never does
 
 
 class OutputBuilder:
@@ -113,7 +115,7 @@ class OutputBuilder:
         breaks = [self.end.brk] if self.end.brk is not None else []
         gms = [gm] if compiled is not None else []
         known = [source for source in inputs if not is_drawn(source)]
-        return TraceResult(asm.finish(), tx.guards, known, compiled, output, breaks, gms)
+        return TraceResult(asm.finish(), tx.guards, known, compiled, output, breaks, gms, undo)
 
     def eager_retries(self, gm: fx.GraphModule) -> Undo | None:
         """If the frame runs again eagerly when the graph raises or its results are not valid: what must be restored

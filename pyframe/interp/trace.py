@@ -34,6 +34,7 @@ from ..core.source import (
     Source,
     is_drawn,
 )
+from ..core.trace_reliances import Reliances
 from ..emit.assemble import frame_arguments
 from ..emit.finished_trace import End
 from ..emit.graph import GraphBuilder
@@ -170,6 +171,7 @@ class Trace:
         self.inner_steps = 0  # instructions of inlined frames in the current step
         self.instructions = 0  # of all frames
         self.raise_step = 0
+        self.reliances = Reliances()
         self.handled_outside = sys.exc_info()[1] is not None
         self.raised: list[Var] = []  # exceptions that the program raised, in order
 

@@ -59,6 +59,7 @@ class Explanation:
         out += self._break_lines()
         out += [f"{what} runs eagerly: {why}" for what, why in dict.fromkeys(self.skipped)]
         out += _merged("graph", [graph_lines(gm) for gm in self.graphs])
+        out += [f"{c.function} is {c.on_disk}" for c in self.captures if c.on_disk is not None]
         if guards:
             out += ["guards:", *(f"    {line}" for line in guard_lines(self.guards))]
         return "\n".join([*out, "ms: " + ", ".join(f"{k} {1000 * v:.0f}" for k, v in self.seconds.items())])

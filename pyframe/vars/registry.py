@@ -26,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from ..core.trace_reliances import note_call, note_fact
+
 if TYPE_CHECKING:
     from .protocol.base import Var
     from .tracer import Tracer
@@ -78,19 +80,28 @@ def _traced(target: Any, polyfill: Any) -> Handler:
 def call_model(target: Any) -> Handler | None:
     """The model of calling `target`, a function, class or code object; None if it has none or cannot be hashed."""
     try:
-        return _CALLS.get(target)
+        found = _CALLS.get(target)
     except (TypeError, ValueError):  # a method of an unhashable object, a writable memoryview
         return None
+    if found is not None:
+        note_call(target)
+    return found
 
 
 def method_model(cls: type, name: str) -> Handler | None:
     """The model of the method `name` of instances of `cls` (models of base classes are not looked up)."""
-    return _METHODS.get((cls, name))
+    found = _METHODS.get((cls, name))
+    if found is not None:
+        note_fact(f"{cls.__qualname__}.{name}")
+    return found
 
 
 def setter_model(cls: type, name: str) -> Handler | None:
     """The model of assigning to the attribute `name` of instances of `cls`."""
-    return _SETTERS.get((cls, name))
+    found = _SETTERS.get((cls, name))
+    if found is not None:
+        note_fact(f"assignment to {cls.__qualname__}.{name}")
+    return found
 
 
 def is_overridable(target: Any) -> bool:

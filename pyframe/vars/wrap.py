@@ -23,6 +23,7 @@ from torch.jit._state import _try_get_jit_cached_function
 from inductor.subclasses.wrapper_tensors import is_jagged, is_wrapper_class
 
 from .. import _C
+from ..core.guard_predicates import dict_contents, equal, same_keys, same_set
 from ..core.source import (
     AttrSource,
     CallSource,
@@ -317,7 +318,7 @@ def _set(tx: Tracer, value: Any, source: Source | None) -> Var:
         return _set_of_objects(tx, value, source)
     tx.guard(source, "TYPE", type(value))
     frozen = frozenset(value)
-    tx.guard(source, "PREDICATE", (functools.partial(_same_set, frozen), (), f"=={set(frozen)!r}"))
+    tx.guard(source, "PREDICATE", (functools.partial(same_set, frozen), (), f"=={set(frozen)!r}"))
     if not functions:
         return SetVar(value, source, type(value))
     keys = [key_of(tx, tx.wrap(each, ConstSource.of(each, each.__name__))) for each in functions]
@@ -338,10 +339,6 @@ def _set_of_objects(tx: Tracer, value: set[Any] | frozenset[Any], source: Source
 
 # Functions compare by identity.
 _HASHED_BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType)
-
-
-def _same_set(expected: frozenset[Any], value: Any) -> bool:
-    return frozenset(value) == expected
 
 
 def _function(tx: Tracer, value: types.FunctionType, source: Source | None) -> Var:
@@ -418,17 +415,13 @@ def _partial(tx: Tracer, value: functools.partial, source: Source | None) -> Var
 
 
 def _range(tx: Tracer, value: range, source: Source | None) -> Var:
-    tx.guard(source, "PREDICATE", (functools.partial(_equal, value), (), f"== {value!r}"))
+    tx.guard(source, "PREDICATE", (functools.partial(equal, value), (), f"== {value!r}"))
     return RangeVar(value, source)
 
 
 def _slice(tx: Tracer, value: slice, source: Source | None) -> Var:
-    tx.guard(source, "PREDICATE", (functools.partial(_equal, value), (), f"== {value!r}"))
+    tx.guard(source, "PREDICATE", (functools.partial(equal, value), (), f"== {value!r}"))
     return SliceVar(ConstVar(value.start), ConstVar(value.stop), ConstVar(value.step), source)
-
-
-def _equal(expected: Any, value: Any) -> bool:
-    return type(value) is type(expected) and value == expected
 
 
 def _deque(tx: Tracer, value: Any, source: Source | None) -> Var:
@@ -449,7 +442,7 @@ def _proxy(tx: Tracer, value: types.MappingProxyType[Any, Any], source: Source |
         return _opaque(tx, value, source)
     if source is not None:
         tx.guard(source, "TYPE", types.MappingProxyType)
-        tx.guard(source, "PREDICATE", (functools.partial(_same_keys, tuple(value)), (), f"keys {tuple(value)!r}"))
+        tx.guard(source, "PREDICATE", (functools.partial(same_keys, tuple(value)), (), f"keys {tuple(value)!r}"))
     items = CallSource(source, dict, "dict") if source else None
     held = DictVar({k: tx.wrap(v, DictItemSource(items, k) if items else None) for k, v in value.items()})
     return ProxyVar(held, source)
@@ -471,10 +464,6 @@ def _iterator(tx: Tracer, value: Any, source: Source | None) -> Var:
 
 def _decimal(tx: Tracer, value: Any, source: Source | None) -> Var:
     return (wrap_decimal if type(value) is decimal.Decimal else _opaque)(tx, value, source)
-
-
-def _same_keys(expected: tuple[Any, ...], value: Any) -> bool:
-    return tuple(value) == expected
 
 
 def _callable_or_object(tx: Tracer, value: Any, source: Source | None) -> Var:
@@ -541,16 +530,9 @@ def _builtin_instance(tx: Tracer, value: Any, source: Source | None, kind: type)
     return BuiltinInstanceVar(value, source, type(value), kind, base)
 
 
-def _dict_contents(value: dict[Any, Any]) -> dict[Any, Any]:
-    if isinstance(value, collections.OrderedDict):
-        keys = collections.OrderedDict.__iter__(value)
-        return {key: collections.OrderedDict.__getitem__(value, key) for key in keys}
-    return {key: dict.__getitem__(value, key) for key in dict.keys(value)}
-
-
 _CONTENTS: dict[type, Callable[[Any], Any]] = {
-    dict: _dict_contents,
-    collections.OrderedDict: _dict_contents,
+    dict: dict_contents,
+    collections.OrderedDict: dict_contents,
     list: lambda value: list(list.__iter__(value)),
     tuple: lambda value: tuple(tuple.__iter__(value)),
     set: set,  # copying a set calls neither `__hash__` nor `__eq__`

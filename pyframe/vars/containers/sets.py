@@ -7,6 +7,7 @@ from typing import Any
 
 from ...core.python_compat import UNHASHABLE, UNHASHABLE_ELEMENT
 from ...core.source import Source
+from ...core.trace_reliances import note_fact
 from ..codegen import Codegen
 from ..protocol import dunder
 from ..protocol.base import NotConstant, Var
@@ -82,6 +83,7 @@ class SetVar(Var):
         """The keys in CPython's iteration order, if that depends on their hashes only; guarded if the set existed."""
         if len(self.items) < 2 or any(isinstance(key, ObjectKey) for key in self.items):
             return list(self.items)
+        note_fact("the order of a set")
         if self.source is None:
             return list(set(self.items))
         if not self.intact:

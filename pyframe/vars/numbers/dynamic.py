@@ -85,6 +85,15 @@ class CaptureHistory:
         self.varied.update((source, dim) for dim, size in enumerate(sizes) if size != before[dim])
         return {dim for dim in range(len(sizes)) if (source, dim) in self.varied}
 
+    def note(self, names: Sequence[str], arguments: Sequence[Any]) -> None:
+        """Note what a capture of another process had: the sizes of tensors among the arguments, and the numbers."""
+        self.begun = True
+        for index, (name, value) in enumerate(zip(names, arguments, strict=False)):
+            if isinstance(value, tuple):
+                self.varying_dims(LocalSource(name, index), value)
+            elif value is not None:
+                self.number_varies(LocalSource(name, index), value)
+
     def begin(self, names: Sequence[str], arguments: Sequence[Any]) -> None:
         """Note the sizes of tensors and the numbers among the arguments of a call that runs eagerly."""
         self.begun = True

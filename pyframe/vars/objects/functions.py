@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.python_compat import LAZY_ANNOTATIONS
 from ...core.source import AttrSource, ConstSource, FuncPartSource, SeqItemSource, Source
+from ...core.trace_reliances import note_call
 from ..codegen import Codegen
 from ..containers.sequence import TupleVar
 from ..protocol import arity, dunder, result_size_bounds, slots
@@ -517,6 +518,7 @@ class BuiltinVar(HeldVar):
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Run the registered model, or fold a pure function of constants; else break the graph."""
+        note_call(self.value)
         handler = call_model(self.value)
         arity.check(tx, self.value, args, kwargs)
         if handler is None and (of_class := _class_method_model(self.value)) is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...core.trace_reliances import note_call
 from ..registry import Args, Kwargs, register
 from ..tracer import Tracer
 from . import result_size_bounds
@@ -47,6 +48,7 @@ def format_of(tx: Tracer, var: Var, spec: Var) -> Var:
 
 def hash_of(tx: Tracer, var: Var) -> Var:
     """`hash(var)`."""
+    note_call(hash)
     found = var.hash_(tx)
     return fold(tx, hash, _constant(tx, var, "hash()")) if found is None else found
 

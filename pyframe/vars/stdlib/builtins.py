@@ -16,6 +16,7 @@ import types
 import typing
 from typing import Any
 
+from ...core.trace_reliances import note_fields, note_made
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, TupleVar, sorted_items
 from ..numbers.numpy_scalars import NumpyArgumentVar
@@ -399,6 +400,7 @@ def _dataclass_fields(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         found = dataclasses.fields(cls)
     except TypeError as error:
         tx.raise_(TypeError, *error.args)
+    note_fields(cls)
     return TupleVar([tx.wrap(f, tx.const_source(f, f"fields({cls.__name__})")) for f in found])
 
 
@@ -413,6 +415,8 @@ def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(args[0], BoundMethodVar):
         found = found.replace(parameters=list(found.parameters.values())[1:])
     tx.keep_alive.append(found)
+    if not hasattr(target, "__signature__"):
+        note_made(found, "signature", target, {key: value.constant() for key, value in kwargs.items()})
     return tx.wrap(found, tx.const_source(found, "signature"))
 
 

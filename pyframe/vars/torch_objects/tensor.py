@@ -14,6 +14,7 @@ from torch import fx
 
 from ...core.in_order import in_order
 from ...core.source import AttrSource, CallSource, Source
+from ...core.tensor_names import METADATA, METADATA_METHODS, TENSOR_PROPERTIES
 from ..codegen import Codegen
 from ..containers.iterator import ItemsIteratorVar, NotRebuilt
 from ..containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
@@ -43,15 +44,6 @@ TAKES_FLOATS: set[Any] = {
     *(getattr(torch, name) for name in _WITH_FLOATS if hasattr(torch, name)),
 }  # fmt: skip
 # Attributes that are read from the fake tensor.
-METADATA = {
-    "dtype", "device", "ndim", "is_cuda", "is_sparse", "is_quantized", "is_mps", "is_meta", "is_mkldnn", "is_nested",
-    "is_xpu", "is_cpu", "layout", "itemsize", "nbytes", "requires_grad", "is_leaf", "is_inference",
-}  # fmt: skip
-METADATA_METHODS = {
-    "dim", "ndimension", "numel", "nelement", "is_contiguous", "is_floating_point", "is_complex", "is_signed",
-    "element_size", "storage_offset", "get_device", "is_conj", "is_neg", "is_inference",
-}  # fmt: skip
-TENSOR_PROPERTIES = {"T", "mT", "H", "mH", "real", "imag"}
 TO_PYTHON = {
     "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__", "data_ptr",
     "__repr__", "__str__", "__format__", "__hash__", "__array__", "__dlpack__", "__reduce__", "__reduce_ex__",

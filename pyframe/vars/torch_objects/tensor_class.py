@@ -15,29 +15,14 @@ from typing import Any
 import torch
 
 from ...core.guard import ClassReads
+from ...core.tensor_names import CALLED, METADATA, METADATA_METHODS, SPECIAL_NAMES, TENSOR_PROPERTIES
 from ..protocol.class_reads import MISSING
-from .tensor import METADATA, METADATA_METHODS, TENSOR_PROPERTIES
 
-_ARITHMETIC = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and xor or".split()
-_SPECIAL = (
-    "eq ne lt le gt ge hash bool len getitem setitem delitem contains iter next reversed getattr getattribute setattr "
-    "delattr call get set delete set_name enter exit neg pos invert abs index int float complex round trunc floor ceil "
-    "new init del class torch_function torch_dispatch array array_wrap array_priority array_ufunc array_function"
-).split()
-# Special methods that CPython and NumPy look up for operators, calls, attributes and conversions.
-SPECIAL_NAMES = tuple(
-    f"__{name}__" for name in (*_SPECIAL, *(prefix + name for name in _ARITHMETIC for prefix in ("", "r", "i")))
-)
 # Attributes for printing and storing tensors and for the backward pass, which no graph uses.
 _OUTSIDE_OF_GRAPHS = {
     "__repr__", "__str__", "__format__", "__dir__", "__doc__", "__module__", "__reduce__", "__reduce_ex__",
     "__setstate__", "__deepcopy__", "__dict__", "__weakref__", "__annotations__", "__abstractmethods__", "backward",
     "register_hook", "register_post_accumulate_grad_hook", "share_memory_", "storage", "tolist",
-}  # fmt: skip
-# Methods that fake tensors, the tracer and the compiler call.
-_CALLED = {
-    "size", "stride", "detach", "untyped_storage", "as_subclass", "requires_grad_", "as_strided", "new_empty",
-    "_is_view", "_make_subclass", "_make_wrapper_subclass", "is_set_to", "view", "reshape", "expand", "to", "clone",
 }  # fmt: skip
 
 CLASSES: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter)
@@ -64,7 +49,7 @@ _NAMES = {
     cls: frozenset({*(name for base in _mro(cls) for name in _table(base)), *SPECIAL_NAMES} - _OUTSIDE_OF_GRAPHS)
     for cls in CLASSES
 }
-_NEEDED = METADATA | METADATA_METHODS | TENSOR_PROPERTIES | _CALLED | _PROPERTIES | set(SPECIAL_NAMES)
+_NEEDED = METADATA | METADATA_METHODS | TENSOR_PROPERTIES | CALLED | _PROPERTIES | set(SPECIAL_NAMES)
 NEEDED = {cls: _reads(cls, _NAMES[cls] & _NEEDED) for cls in CLASSES}
 
 

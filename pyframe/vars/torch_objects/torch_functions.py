@@ -16,6 +16,7 @@ import torch
 from inductor import torch_compat
 
 from ...core.source import CallSource, ConstSource
+from ...core.trace_reliances import note_call
 from ..codegen import Codegen
 from ..containers.sequence import SequenceVar, SizeVar
 from ..numbers.symint import NumberVar
@@ -78,6 +79,7 @@ BREAKS: dict[Callable[..., Any], str] = {
 }
 
 
+_PACKAGE = __name__.partition(".")[0]
 # Steps of optimizers with `fused=True`. A learning rate that varies is a float64 tensor on the CPU in the graph; for
 # the kernels, its value is the same number.
 FUSED_STEPS = {torch._fused_adam_, torch._fused_adamw_, torch._fused_sgd_, torch._fused_adagrad_}
@@ -98,6 +100,19 @@ _WITHOUT_EFFECT = {
     torch._C._meta_in_tls_dispatch_include, torch._C._current_autograd_node, torch._C._show_config,
     torch._C._parallel_info,
 }  # fmt: skip
+
+
+_breaks_of_torch = dict(BREAKS)
+
+
+def changed_breaks() -> bool:
+    """Whether the program has changed at which functions of torch graphs break."""
+    return breaks_of_torch() != _breaks_of_torch
+
+
+def breaks_of_torch() -> dict[Callable[..., Any], str]:
+    """The rows of BREAKS but for pyframe's own functions."""
+    return {fn: kind for fn, kind in BREAKS.items() if not str(getattr(fn, "__module__", "")).startswith(_PACKAGE)}
 
 
 def is_in_graph(value: Any) -> bool:
@@ -265,6 +280,7 @@ class TorchFunctionVar(HeldVar):
             if value is not torch.is_nonzero:
                 return make(value(args[0].fake))
         if value in FOLD:
+            note_call(value)
             if any(isinstance(a, TensorVar) for a in args):
                 return ConstVar(False)
             try:

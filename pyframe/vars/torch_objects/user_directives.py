@@ -21,6 +21,7 @@ from ... import _C
 from ...core import guard_explain, weak_codes
 from ...core.guard_reference import CallContext
 from ...core.source import ConstSource, Source
+from ...core.trace_reliances import note_fact
 from ...core.weak_codes import WeakCodes
 from ...errors import UserError
 from ..objects.functions import FunctionVar
@@ -36,6 +37,13 @@ SKIPPED: weakref.WeakSet[Any] = weakref.WeakSet()  # disable(recursive=False)
 # The code of the wrappers that torch.compiler.disable(recursive=False) makes: what they call runs eagerly.
 EAGER_CALLERS: WeakCodes = {}
 CONSTANT_RESULTS: weakref.WeakSet[Any] = weakref.WeakSet()
+_substituted: list[Any] = []
+
+
+def any_given() -> bool:
+    """Whether the program has marked a function by a decorator of pyframe, or substituted one."""
+    marked = _substituted or SKIPPED or CONSTANT_RESULTS or torch_functions.IN_GRAPH
+    return bool(marked) or torch_functions.changed_breaks()
 
 
 def wrap_marked(value: types.FunctionType, source: Source | None) -> Var | None:
@@ -95,6 +103,7 @@ class ConstantResultVar(FunctionVar):
             named = {name: existing(tx, arg) for name, arg in kwargs.items()}
         except NotConstant as unknown:
             tx.graph_break("unsupported-object", f"{self.name}, marked assume_constant_result, called with {unknown}")
+        note_fact(f"the result of {self.name}, marked assume_constant_result")
         try:
             assert self.fn is not None
             result = self.fn(*values, **named)
@@ -137,6 +146,7 @@ def substitute(original: Any, replacement: types.FunctionType, may_fold: bool, c
         raise UserError(f"{original!r} already has a model; calls of it are traced already")
     if check_signature:
         _check_signatures(original, replacement)
+    _substituted.append(original)
 
     @register(original)
     def handler(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:

@@ -1,0 +1,114 @@
+"""What the driver keeps of a capture, and the check that a kept capture is the one that tracing would make."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import marshal
+import types
+from typing import TYPE_CHECKING, Any
+
+from inductor.cache.graph_data import NotData
+from inductor.kept_graph import kept
+
+from ..core.guard_program import LoweredGuards
+from ..errors import InternalError
+from .described import NotKept
+from .load import OPERANDS
+from .record import ORIGINAL, FrameRecord
+from .save import Finished, make_record
+
+if TYPE_CHECKING:
+    from ..emit.output import TraceResult
+    from ..interp.trace import Trace
+
+
+def record_of(
+    func: types.FunctionType, locals_: tuple[Any, ...], result: TraceResult, trace: Trace, lowered: LoweredGuards
+) -> FrameRecord:
+    """A finished capture as data. NotKept, which says why, if another process could not use it."""
+    _refuse(result, trace)
+    (gm,) = result.gms
+    report = gm.meta.get("compile_report")
+    if report is None or report.entry is None:
+        raise NotKept("a graph that is not one entry of the graph cache")
+    try:
+        graph = kept(report.entry, [trace.graph.inputs.originals.get(source) for source in trace.graph.inputs.sources])
+    except NotData as why:
+        raise NotKept(str(why)) from why
+    registers = tuple(lowered.registers[source] for source in result.graph_inputs)
+    finished = Finished(func, locals_, list(result.guards), lowered, registers, result.code, result.output, graph,
+                        None if result.undo is None else dataclasses.astuple(result.undo))  # fmt: skip
+    return make_record(finished, trace.reliances)
+
+
+def _refuse(result: TraceResult, trace: Trace) -> None:
+    """NotKept for captures whose code or conditions another process could not build."""
+    if result.breaks:
+        raise NotKept(f"a graph break ({result.breaks[0].kind})")
+    if result.compiled is None:
+        raise NotKept("no graph")
+    if trace.known is not None:
+        raise NotKept("a resume function")
+    if trace.draws or trace.rng_branches:
+        raise NotKept("random numbers drawn in Python")
+    if trace.overrides.modes_at_entry or trace.graph.inputs.takes_subclasses():
+        raise NotKept("__torch_function__ of a mode or a subclass")
+    if trace.placeholder_objects:
+        raise NotKept("a class or function that the frame creates")
+    if trace.handled_outside:
+        raise NotKept("an exception that is being handled around the call")
+    if trace.graph.history.varied or trace.captures:
+        raise NotKept("a capture after others")
+
+
+def compare(kept_before: FrameRecord, now: FrameRecord) -> None:
+    """InternalError if a capture that was kept differs from the one that tracing makes now."""
+    for name in ("registers", "inputs", "input_registers", "output", "undo", "facts", "arguments", "function"):
+        if getattr(kept_before, name) != getattr(now, name):
+            raise InternalError(f"frame cache: {name} of {now.function}: kept {getattr(kept_before, name)!r}, traced "
+                                f"{getattr(now, name)!r}")  # fmt: skip
+    ops = functools.partial(map, repr)
+    before, after = list(ops(_named(kept_before))), list(ops(_named(now)))
+    for a, b in zip(before, after, strict=False):
+        if a != b:
+            raise InternalError(f"frame cache: a guard of {now.function}: kept {a:.500}, traced {b:.500}")
+    if len(before) != len(after):
+        raise InternalError(f"frame cache: {now.function} was kept with {len(before)} guards and has {len(after)}")
+    if _graph(kept_before) != _graph(now):
+        raise InternalError(f"frame cache: {now.function} was kept with another graph")
+    if _code(kept_before) != _code(now):
+        raise InternalError(f"frame cache: {now.function} was kept with other code")
+
+
+def _graph(record: FrameRecord) -> Any:
+    """The key and the nodes of the graph; equal nodes may have different bytes."""
+    return record.graph[1], marshal.loads(record.graph[2])
+
+
+def _named(record: FrameRecord) -> list[Any]:
+    """The operations, with descriptions in place of numbers of objects."""
+    found = []
+    for name, *given in record.ops:
+        letters = OPERANDS[name][1]
+        if name == "CLASS_FINDS":
+            classes = [record.objects[each] for each in (given[1], *given[2])]
+            found.append((name, given[0], classes, _entries(record, given[3])))
+        elif name in ("TENSOR", "GLOBAL_STATE"):
+            found.append((name, *given))
+        else:
+            pairs = zip(letters, given, strict=True)
+            found.append((name, *(record.objects[each] if letter == "o" else each for letter, each in pairs)))
+    return found
+
+
+def _entries(record: FrameRecord, entries: Any) -> Any:
+    if len(entries) == 2:
+        return entries
+    return [record.objects[each] if at % 3 == 2 and entries[at - 1] else each for at, each in enumerate(entries)]
+
+
+def _code(record: FrameRecord) -> Any:
+    code, consts = record.code
+    objects = [record.objects[each] if type(each) is int and each != ORIGINAL else each for each in consts]
+    return marshal.loads(code), [marshal.loads(each) if isinstance(each, bytes) else each for each in objects]

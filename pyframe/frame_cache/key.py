@@ -1,0 +1,90 @@
+"""The key under which a capture is kept: all that it depends on besides what its guards test.
+
+That is the code and the name of the function, a coarse description of the arguments (so that calls with other sizes
+have entries of their own), the settings of the compilation, the settings and versions of the process, and the files of
+this package.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from inductor.cache.file_store import content_key
+from inductor.cache.process_key import process_key
+
+from .. import config
+from .code_hash import code_hash
+from .described import NotKept
+from .record import FORMAT
+
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_PLAIN = (int, float, complex, str, bytes, bool, type(None))
+_DEPTH = 3  # how deep containers among the arguments are described
+_ITEMS = 32
+
+
+def frame_key(func: types.FunctionType, locals_: Sequence[Any], settings: tuple[Any, ...]) -> str:
+    """The key for a call of `func` with these fast locals. `settings`: those of the compilation, as plain values.
+    NotKept if the function has constants that no hash describes."""
+    try:
+        code = code_hash(func.__code__)
+    except TypeError as error:
+        raise NotKept(str(error)) from error
+    arguments = repr([_argument(value, _DEPTH) for value in locals_])
+    names = repr((func.__module__, func.__qualname__))
+    process = str(FORMAT), _own_files(), process_key(), _settings()
+    return content_key("frame", *process, repr(settings), code, names, arguments)
+
+
+def _settings() -> str:
+    """The settings of pyframe.config, and what of torch's compiler this process has imported, which its functions for
+    settings may have changed. NotKept if there are settings that hold functions of the program."""
+    values = {name: getattr(config, name) for name in config.SETTINGS}
+    for name in ("reorderable_logging_functions", "ignore_logging_functions"):
+        if values.pop(name):
+            raise NotKept(f"config.{name}")
+    return repr((sorted(values.items()), "torch._dynamo" in sys.modules, os.environ.get("PYFRAME_VERIFY")))
+
+
+def _argument(value: Any, depth: int) -> Any:
+    kind = type(value)
+    if kind in _TENSORS:
+        if value.layout is not torch.strided:
+            return kind.__name__, str(value.layout)
+        described = str(value.dtype), str(value.device), tuple(value.shape), value.stride(), value.requires_grad
+        return kind.__name__, *described
+    if kind in _PLAIN:
+        return kind.__name__, value
+    if kind in (tuple, list) and depth:
+        return kind.__name__, len(value), [_argument(each, depth - 1) for each in value[:_ITEMS]]
+    if kind is dict and depth:
+        items = list(value.items())[:_ITEMS]
+        return "dict", len(value), [(_argument(k, depth - 1), _argument(v, depth - 1)) for k, v in items]
+    training = vars(value).get("training") if issubclass(kind, torch.nn.Module) else None
+    return kind.__module__, kind.__qualname__, training
+
+
+@functools.cache
+def _own_files() -> str:
+    """The files of pyframe and inductor: their names, sizes and times of change, which is faster to find than what they
+    hold."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return repr([root, *(list(_files(os.path.join(root, package))) for package in ("pyframe", "inductor"))])
+
+
+def _files(folder: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda each: each.name):
+            if entry.is_dir():
+                if entry.name != "__pycache__":
+                    yield from _files(entry.path)
+            elif entry.name.endswith((".py", ".so", ".pyd", ".h")):
+                status = entry.stat()
+                yield entry.path, status.st_size, status.st_mtime_ns

@@ -1,0 +1,139 @@
+"""`LazyCompiler`: what a compiled function calls on a cache miss. It looks for a capture that an earlier process kept,
+and imports the compiler only if there is none."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from inductor.log.stages import compiling_is_shown
+from inductor.process.compile_lock import compile_lock, importing, make_once
+
+from . import _C, config, originals, stance
+from .core import weak_codes
+from .core.weak_codes import WeakCodes
+from .errors import Unsupported
+from .options import Options, kept_settings
+
+if TYPE_CHECKING:
+    from .driver import FrameCompiler
+
+_COMPILER = f"{__package__}.driver"
+
+
+class LazyCompiler:
+    """Stands for a FrameCompiler of the backend "inductor", which it creates when it is needed; both have one owner."""
+
+    captures = None  # `explain` creates FrameCompilers
+
+    def __init__(self, options: Options, settings: dict[str, Any]) -> None:
+        """`settings`: the keyword arguments of `backends.find_backend`."""
+        self.options, self.settings = options, settings
+        self.owner = object()
+        self.always: set[types.CodeType] = set()
+        self._loaded: WeakCodes = {}  # code objects for which an entry was loaded
+        self._noted: list[tuple[weakref.ref[types.CodeType], weakref.ref[types.CodeType], tuple[Any, ...]]] = []
+        self._full: FrameCompiler | None = None
+        self._kept = kept_settings(options, "inductor")
+        weakref.finalize(self, _release, self.owner, self._loaded).atexit = False
+
+    def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
+        if self._full is None:
+            if _COMPILER not in sys.modules and not originals.as_at_import():
+                return self._run_uncaptured(func)
+            if self._may_load(func, state):
+                entry = make_once(
+                    (id(self), id(func.__code__)),
+                    lambda: self._find_entry(func, locals_, state),
+                    lambda: self._load(func, locals_),
+                )
+                if entry is not None:
+                    return entry
+                weak_codes.add(self.full().looked_up, func.__code__)
+        return self.full()(func, locals_, state, sys._getframe().f_back)
+
+    def full(self) -> FrameCompiler:
+        """The compiler itself."""
+        if self._full is None:
+            with torch._C.DisableTorchFunction(), _disable_current_modes():
+                driver = importing(lambda: importlib.import_module(_COMPILER))
+            with compile_lock:
+                if self._full is None:
+                    self._full = self._created(driver)
+        return self._full
+
+    def _created(self, driver: Any) -> FrameCompiler:
+        backend = sys.modules[f"{__package__}.backends"].find_backend("inductor", **self.settings)
+        full: FrameCompiler = driver.FrameCompiler(backend, self.options, "inductor", self.owner, self.always)
+        for ref, generated, arguments in self._noted:
+            if (code := ref()) is not None:
+                full.note_loaded(code, generated(), arguments)
+        self._noted.clear()
+        return full
+
+    def _run_uncaptured(self, func: types.FunctionType) -> None:
+        """Run a frame eagerly because the compiler cannot be imported now."""
+        if self.options.fullgraph and func.__code__ in self.always:
+            raise Unsupported(
+                f"{func.__qualname__} runs eagerly, and fullgraph=True does not allow that: the process has replaced a "
+                "function or method that captures depend on"
+            )
+
+    def _find_entry(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> _C.Entry | None:
+        """An entry that another thread has loaded meanwhile."""
+        mine = (entry for entry in state.entries if entry.owner is self.owner)
+        return next((entry for entry in mine if entry.guards.check(func, locals_)[0] < 0), None)
+
+    def _may_load(self, func: types.FunctionType, state: _C.CodeState) -> bool:
+        """Whether a kept capture may serve this call. What is unusual is left to the compiler, which looks again."""
+        if self._kept is None or config.frame_cache != "on" or _COMPILER in sys.modules or compiling_is_shown():
+            return False
+        if func.__code__ not in self.always or any(entry.owner is self.owner for entry in state.entries):
+            return False
+        return stance.current() == "default" and _is_plain_context()
+
+    def _load(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> _C.Entry | None:
+        from .frame_cache import store  # deferred: `import pyframe` does not need it
+
+        assert self._kept is not None
+        found = store.find(func, locals_, self._kept, self.owner)
+        if found is None:
+            return None
+        entry, record = found
+        weak_codes.add(self._loaded, func.__code__)
+        assert entry.code is not None
+        self._noted.append((weakref.ref(func.__code__), weakref.ref(entry.code), record.arguments))
+        _C.install(func.__code__, entry)
+        return entry
+
+
+def _is_plain_context() -> bool:
+    """Whether nothing around the call would have to see its operators, and no operator makes it."""
+    native: Any = torch._C
+    excluded = native._dispatch_tls_is_dispatch_key_excluded
+    return not (
+        native._len_torch_function_stack()
+        or native._len_torch_dispatch_stack()
+        or native._is_tracing()
+        or not native._is_torch_function_enabled()
+        or native._functorch.maybe_current_level() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+        or excluded("Functionalize")
+        or (excluded("AutogradCPU") and not torch.is_inference_mode_enabled())
+    )
+
+
+def _release(owner: object, codes: WeakCodes) -> None:
+    """Remove the entries of a compiler that was garbage-collected from code objects that still exist."""
+    for code in [ref() for ref in list(codes.values())]:
+        if code is None:
+            continue
+        for entry in _C.entries(code):
+            if entry.owner is owner:
+                _C.evict(code, entry)

@@ -1,0 +1,246 @@
+"""Captures that one process keeps on disk and another loads: nothing is traced, and whatever has changed in between is
+noticed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import pyframe
+from pyframe.core.guard_reference import found_along
+from pyframe.errors import InternalError
+from pyframe.frame_cache import record as records
+from pyframe.frame_cache.code_hash import code_hash
+from pyframe.frame_cache.described import NotKept, describe, has_name, resolve
+from pyframe.vars.torch_objects import torch_functions, user_directives
+
+HERE = Path(__file__).parent
+# Programs whose capture also serves after the change, and those whose captures are not kept.
+UNAFFECTED = {"dict", "module", "module weights", "handled error", "alignment", "write views"}
+
+
+def run_programs(mode: str, cache: Path, output: Path) -> dict[str, Any]:
+    env = {**os.environ, "PYFRAME_CACHE_DIR": str(cache), "PYFRAME_FRAME_CACHE": "on"}
+    subprocess.run([sys.executable, str(HERE / "attacked.py"), mode, str(output)], env=env, check=True)
+    found: dict[str, Any] = json.loads(output.read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What the programs of `attacked` gave in three processes with one cache."""
+    folder = tmp_path_factory.mktemp("frames")
+    return {mode: run_programs(mode, folder / "cache", folder / f"{mode}.json") for mode in ("cold", "same", "changed")}
+
+
+def test_a_warm_process_traces_nothing(outcomes: dict[str, dict[str, Any]]) -> None:
+    kept = [name for name, outcome in outcomes["cold"].items() if not outcome["reasons"]]
+    assert len(kept) > 35
+    for name in kept:
+        outcome = outcomes["same"][name]
+        assert (outcome["right"], outcome["loaded"], outcome["traced"]) == (True, 1, 0), name
+
+
+def test_a_warm_process_imports_no_compiler(outcomes: dict[str, dict[str, Any]]) -> None:
+    first, *_ = outcomes["same"].values()
+    assert first["imported"] == []
+    assert "pyframe.interp" in next(iter(outcomes["cold"].values()))["imported"]
+
+
+def test_what_is_not_kept_says_why(outcomes: dict[str, dict[str, Any]]) -> None:
+    for name, outcome in outcomes["cold"].items():
+        assert outcome["right"], name
+        assert outcome["kept"] or outcome["loaded"] or outcome["reasons"], name
+
+
+def test_what_another_process_changes_is_noticed(outcomes: dict[str, dict[str, Any]]) -> None:
+    for name, outcome in outcomes["changed"].items():
+        assert outcome["right"], name
+        assert outcome["loaded"] == (name in UNAFFECTED), name
+
+
+# ---- within one process
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() * 2
+
+
+@pytest.fixture
+def frames(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache in which captures are kept."""
+    monkeypatch.setenv("PYFRAME_CACHE_DIR", str(tmp_path))
+    for name in ("_substituted", "SKIPPED", "CONSTANT_RESULTS"):  # what tests that ran before have marked
+        monkeypatch.setattr(user_directives, name, type(getattr(user_directives, name))())
+    monkeypatch.setattr(torch_functions, "IN_GRAPH", set())
+    monkeypatch.setattr(torch_functions, "_breaks_of_torch", torch_functions.breaks_of_torch())
+    pyframe.config.frame_cache = "on"
+    return tmp_path
+
+
+def counts(fn: Callable[..., Any], *args: Any, **settings: Any) -> tuple[int, int, list[str]]:
+    """How many captures were loaded and kept by one call after a reset, and why others were not kept."""
+    pyframe.reset()
+    pyframe.compile(fn, **settings)(*args)
+    found = pyframe.counters
+    return found["frames_loaded"], found["frames_kept"], list(found["frames_not_kept"])
+
+
+def test_a_capture_is_kept_and_loaded(frames: Path) -> None:
+    assert counts(scaled, torch.ones(3)) == (0, 1, [])
+    assert counts(scaled, torch.ones(3)) == (1, 0, [])
+    assert pyframe.counters["instructions_traced"] == 0
+
+
+@pytest.mark.parametrize("settings", [
+    {"options": {"cache": False}}, {"backend": "eager"}, {"options": {"verify": "first"}},
+])  # fmt: skip
+def test_settings_under_which_nothing_is_kept(frames: Path, settings: Any) -> None:
+    assert counts(scaled, torch.ones(3), **settings) == (0, 0, [])
+    assert counts(scaled, torch.ones(3), **settings) == (0, 0, [])
+
+
+def test_it_can_be_turned_off(frames: Path) -> None:
+    counts(scaled, torch.ones(3))
+    with pyframe.config.patch(frame_cache="off"):
+        assert counts(scaled, torch.ones(3)) == (0, 0, [])
+    with pytest.raises(pyframe.UserError, match="must be one of"):
+        pyframe.config.frame_cache = "maybe"
+
+
+def test_a_damaged_entry_is_a_miss(frames: Path) -> None:
+    counts(scaled, torch.ones(3))
+    (entry,) = frames.glob("*/*.frame")
+    data = bytearray(entry.read_bytes())
+    data[40] ^= 1
+    entry.write_bytes(data)
+    assert counts(scaled, torch.ones(3)) == (0, 1, [])
+
+
+def test_an_entry_of_a_lost_graph_is_a_miss(frames: Path) -> None:
+    counts(scaled, torch.ones(3))
+    for graph in frames.glob("*/*.graph"):
+        graph.unlink()
+    assert counts(scaled, torch.ones(3)) == (0, 1, [])
+
+
+def test_a_later_capture_knows_the_sizes_of_the_loaded_one(frames: Path) -> None:
+    counts(scaled, torch.ones(3))
+    pyframe.reset()
+    compiled = pyframe.compile(scaled)
+    for size in (3, 5, 7, 9):
+        compiled(torch.ones(size))
+    assert (pyframe.counters["frames_loaded"], pyframe.counters["recompiles"]) == (1, 1)
+
+
+def draws_order(x: torch.Tensor) -> torch.Tensor:
+    for name in {"sin", "cos", "exp"}:
+        x = getattr(torch, name)(x)
+    return x
+
+
+def hashes(x: torch.Tensor) -> torch.Tensor:
+    return x + hash("text") % 7
+
+
+def asks_devices(x: torch.Tensor) -> torch.Tensor:
+    return x + 1 if torch.cuda.is_available() else x - 1
+
+
+def breaks(x: torch.Tensor) -> torch.Tensor:
+    y = x + 1
+    pyframe.graph_break()
+    return y * 2
+
+
+@pytest.mark.parametrize(("fn", "reason"), [
+    (draws_order, "the order of a set"), (hashes, "the result of hash"), (asks_devices, "the result of is_available"),
+    (breaks, "a graph break (explicit-break)"),
+])  # fmt: skip
+def test_what_depends_on_the_process_is_not_kept(frames: Path, fn: Callable[..., Any], reason: str) -> None:
+    _, _, reasons = counts(fn, torch.ones(3))
+    assert reason in reasons
+    loaded, kept, _ = counts(fn, torch.ones(3))
+    assert loaded == 0 or fn is breaks
+
+
+def test_nothing_is_kept_while_a_function_has_a_directive(frames: Path) -> None:
+    def constant() -> float:
+        return 2.0
+
+    marked = pyframe.assume_constant_result(constant)
+    assert counts(scaled, torch.ones(3))[:2] == (0, 0)
+    del marked
+
+
+def test_check_traces_and_compares(frames: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts(scaled, torch.ones(3))
+    pyframe.config.frame_cache = "check"
+    assert counts(scaled, torch.ones(3)) == (0, 1, [])
+    load = records.load
+    monkeypatch.setattr(records, "load", lambda data: _with_other_facts(load(data)))
+    with pytest.raises(InternalError, match="facts"):
+        counts(scaled, torch.ones(3))
+
+
+def _with_other_facts(record: Any) -> Any:
+    return dataclasses.replace(record, facts=(("fields", next(
+        at for at, each in enumerate(record.objects) if each[0] == "class"), ()),))  # fmt: skip
+
+
+def test_an_explanation_traces(frames: Path) -> None:
+    counts(scaled, torch.ones(3))
+    explained = pyframe.explain(scaled)(torch.ones(3))
+    assert explained.graph_count == 1
+    assert "kept on disk" in str(explained)
+    assert "not kept on disk: a graph break" in str(pyframe.explain(breaks)(torch.ones(3)))
+
+
+# ---- descriptions
+
+
+@pytest.mark.parametrize("value", [
+    None, 1, True, 1.0, -0.0, float("nan"), 2j, "text", b"data", ..., (1, (2.0, None)), slice(1, None), frozenset((1, 2)),
+    torch.float32, torch.device("cpu"), torch.channels_last, torch.Size((2, 3)), torch, math, torch.nn.functional.linear,
+    torch.relu, torch.Tensor, torch.Tensor.relu, torch.ops.aten.relu.default, len, dict.fromkeys, type(None),
+    types.FunctionType, sys.modules, vars(math), describe, Path, code_hash,
+])  # fmt: skip
+def test_descriptions_find_their_object(value: Any) -> None:
+    described = describe(value)
+    assert has_name(described)
+    assert describe(resolve(described)) == described
+
+
+@pytest.mark.parametrize(("one", "other"), [
+    (1, True), (1, 1.0), (0.0, -0.0), ("a", b"a"), ((1,), (True,)), (len, abs), (torch.relu, torch.tanh),
+    (found_along, describe), (slice(1), slice(2)),
+])  # fmt: skip
+def test_descriptions_tell_objects_apart(one: Any, other: Any) -> None:
+    assert describe(one) != describe(other)
+
+
+def test_functions_of_equal_code_have_equal_hashes() -> None:
+    source = "def f(x, y={1: 2}):\n    return lambda: x in {'a', 'b', 'c'}\n"
+    same, other = ({}, {})  # type: ignore[var-annotated]
+    exec(compile(source, "a.py", "exec"), same)
+    exec(compile(source, "a.py", "exec"), other)
+    assert code_hash(same["f"].__code__) == code_hash(other["f"].__code__)
+    exec(compile(source.replace("'c'", "'d'"), "a.py", "exec"), other)
+    assert code_hash(same["f"].__code__) != code_hash(other["f"].__code__)
+
+
+@pytest.mark.parametrize("value", [object.__new__(type("Local", (), {})), torch.ones(1), [1], torch.Generator()])
+def test_other_objects_have_no_description(value: Any) -> None:
+    with pytest.raises(NotKept):
+        describe(value)
