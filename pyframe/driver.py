@@ -329,20 +329,17 @@ class FrameCompiler:
             return False
         return continuation(func.__code__) is None and not user_directives.any_given() and stance.current() == "default"
 
-    def _keep(
-        self, func: types.FunctionType, locals_: tuple[Any, ...], result: TraceResult, trace: Trace,
-        lowered: LoweredGuards,
-    ) -> None:
+    def _keep(self, func: types.FunctionType, result: TraceResult, trace: Trace, lowered: LoweredGuards) -> None:
         """Keep a capture on disk, if that is possible."""
         self.on_disk = None
         if not self._keeps(func) or trace.captures:
             return
-        make = functools.partial(kept_captures.record_of, func, locals_, result, trace, lowered)
+        make = functools.partial(kept_captures.record_of, func, trace.entry_locals, result, trace, lowered)
         before, self.kept_before = self.kept_before, None
         if before is not None:
             kept_captures.compare(before, make())
         assert self.kept_settings is not None
-        reason = store.keep(func, locals_, self.kept_settings, make)
+        reason = store.keep(func, trace.entry_locals, self.kept_settings, make)
         self.on_disk = "kept on disk" if reason is None else f"not kept on disk: {reason}"
 
     def _importing(self, func: types.FunctionType) -> bool:
@@ -386,7 +383,7 @@ class FrameCompiler:
         with torch._C.DisableTorchFunction() if modes else torch._C.DisableTorchFunctionSubclass():
             result, trace = self._trace(func, locals_, captures, (overrides, modes))
             try:
-                entry = self._finish(func, locals_, result, trace, state, captures)
+                entry = self._finish(func, result, trace, state, captures)
             finally:
                 trace.release()
         if self.captures is not None:
@@ -403,8 +400,7 @@ class FrameCompiler:
         return entry
 
     def _finish(
-        self, func: types.FunctionType, locals_: tuple[Any, ...], result: TraceResult, trace: Trace,
-        state: _C.GlobalState, captures: int,
+        self, func: types.FunctionType, result: TraceResult, trace: Trace, state: _C.GlobalState, captures: int
     ) -> Any:
         """The entry of a finished trace; `captures` is how many captures the frame already has."""
         for brk in result.breaks:
@@ -424,7 +420,7 @@ class FrameCompiler:
             raise SkipFrame("nothing to compile", nothing=True)
         weak_codes.add(self.generated, result.code)
         entry, lowered = make_entry(result, trace, state, self.owner)
-        self._keep(func, locals_, result, trace, lowered)
+        self._keep(func, result, trace, lowered)
         return entry
 
     def _is_first_report(self, brk: GraphBreak) -> bool:

@@ -1,6 +1,6 @@
 """Programs that a process keeps on disk, and what another process changes before it runs them.
 
-    python attacked.py MODE OUTPUT
+    python -m tests.frame_cache.attacked MODE OUTPUT
 
 MODE "cold" and "same" run all programs unchanged; "changed" and "traced" change something first. Each result is compared
 with eager's. With "changed", a program that is not loaded runs eagerly, which saves the time of compiling it. Writes a JSON object: for each program whether it was loaded from disk, and how many instructions were traced.

@@ -25,14 +25,15 @@ from pyframe.frame_cache.code_hash import code_hash
 from pyframe.frame_cache.described import NotKept, describe, has_name, resolve
 from pyframe.vars.torch_objects import torch_functions, user_directives
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parent.parent.parent
 # Programs whose capture also serves after the change, and those whose captures are not kept.
 UNAFFECTED = {"dict", "module", "module weights", "handled error", "alignment", "write views"}
 
 
 def run_programs(mode: str, cache: Path, output: Path) -> dict[str, Any]:
     env = {**os.environ, "PYFRAME_CACHE_DIR": str(cache), "PYFRAME_FRAME_CACHE": "on"}
-    subprocess.run([sys.executable, str(HERE / "attacked.py"), mode, str(output)], env=env, check=True)
+    command = [sys.executable, "-m", "tests.frame_cache.attacked", mode, str(output)]
+    subprocess.run(command, env=env, check=True, cwd=ROOT)
     found: dict[str, Any] = json.loads(output.read_text())
     return found
 
