@@ -50,7 +50,7 @@ class KeptGraph:
 def kept(entry: CacheEntry, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """The fields of a KeptGraph for a compiled graph and inputs like these. NotData, which says why, if it cannot be
     loaded again."""
-    if any(isinstance(x, torch.Tensor) and x.device.type != "cpu" for x in inputs):
+    if any(issubclass(type(x), torch.Tensor) and x.device.type != "cpu" for x in inputs):
         raise NotData("a graph on a GPU")
     if [*entry.gm.named_parameters(), *entry.gm.named_buffers()]:
         raise NotData("a graph with tensors of its own")

@@ -19,6 +19,7 @@ from . import _C, config, originals, stance
 from .core import weak_codes
 from .core.weak_codes import WeakCodes
 from .errors import Unsupported
+from .frame_cache.context import is_plain_context
 from .options import Options, kept_settings
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class LazyCompiler:
             return False
         if func.__code__ not in self.always or any(entry.owner is self.owner for entry in state.entries):
             return False
-        return stance.current() == "default" and _is_plain_context()
+        return stance.current() == "default" and is_plain_context()
 
     def _load(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> _C.Entry | None:
         from .frame_cache import store  # deferred: `import pyframe` does not need it
@@ -111,22 +112,6 @@ class LazyCompiler:
         self._noted.append((weakref.ref(func.__code__), weakref.ref(entry.code), record.arguments))
         _C.install(func.__code__, entry)
         return entry
-
-
-def _is_plain_context() -> bool:
-    """Whether nothing around the call would have to see its operators, and no operator makes it."""
-    native: Any = torch._C
-    excluded = native._dispatch_tls_is_dispatch_key_excluded
-    return not (
-        native._len_torch_function_stack()
-        or native._len_torch_dispatch_stack()
-        or native._is_tracing()
-        or not native._is_torch_function_enabled()
-        or native._functorch.maybe_current_level() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-        or excluded("Functionalize")
-        or (excluded("AutogradCPU") and not torch.is_inference_mode_enabled())
-    )
 
 
 def _release(owner: object, codes: WeakCodes) -> None:

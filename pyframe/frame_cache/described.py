@@ -235,12 +235,12 @@ def _find_descriptor(owner: Description, name: str) -> Any:
 
 def _member(value: enum.Enum) -> Description:
     name = value.name
-    if not isinstance(name, str) or type(value)._member_map_.get(name) is not value:
+    if type(name) is not str or type(value)._member_map_.get(name) is not value:
         raise NotKept(f"{value!r}, which is not a plain member of its enum")
-    return ("member", _class(type(value)), name)
+    return ("member", _class(type(value)), name, describe(value._value_))
 
 
-def _find_member(owner: Description, name: str) -> Any:
+def _find_member(owner: Description, name: str, _: Description) -> Any:
     cls = resolve(owner)
     return cls._member_map_.get(name) if isinstance(cls, enum.EnumMeta) else None
 

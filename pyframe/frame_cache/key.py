@@ -7,6 +7,7 @@ this package.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -22,24 +23,26 @@ from inductor.cache.process_key import process_key
 from .. import config
 from .code_hash import code_hash
 from .described import NotKept
+from .library_functions import library_functions
 from .record import FORMAT
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 _DEPTH = 3  # how deep containers among the arguments are described
 _ITEMS = 32
+_MODULES = 4096
 
 
 def frame_key(func: types.FunctionType, locals_: Sequence[Any], settings: tuple[Any, ...]) -> str:
     """The key for a call of `func` with these fast locals. `settings`: those of the compilation, as plain values.
-    NotKept if the function has constants that no hash describes."""
+    NotKept if the function has constants that no hash describes, or if the program has replaced functions of torch."""
     try:
         code = code_hash(func.__code__)
     except TypeError as error:
         raise NotKept(str(error)) from error
-    arguments = repr([_argument(value, _DEPTH) for value in locals_])
+    arguments = repr([_argument(value, _DEPTH) for value in (*locals_, *_closure(func))])
     names = repr((func.__module__, func.__qualname__))
-    process = str(FORMAT), _own_files(), process_key(), _settings()
+    process = str(FORMAT), sys.version, _own_files(), process_key(), _settings(), library_functions()
     return content_key("frame", *process, repr(settings), code, names, arguments)
 
 
@@ -67,8 +70,34 @@ def _argument(value: Any, depth: int) -> Any:
     if kind is dict and depth:
         items = list(value.items())[:_ITEMS]
         return "dict", len(value), [(_argument(k, depth - 1), _argument(v, depth - 1)) for k, v in items]
-    training = vars(value).get("training") if issubclass(kind, torch.nn.Module) else None
-    return kind.__module__, kind.__qualname__, training
+    if issubclass(kind, torch.nn.Module):
+        return list(_structure(value))
+    return kind.__module__, kind.__qualname__
+
+
+def _closure(func: types.FunctionType) -> list[Any]:
+    """What the cells of a function hold."""
+    held = []
+    for cell in func.__closure__ or ():
+        with contextlib.suppress(ValueError):  # an empty cell
+            held.append(cell.cell_contents)
+    return held
+
+
+def _structure(root: torch.nn.Module) -> Iterator[tuple[Any, ...]]:
+    """The classes of a module and of those in it, and the sizes of their tensors: models of one class, such as
+    nn.Sequential, that are compiled in one program have entries of their own."""
+    found, seen = [root], {id(root)}
+    while found and len(seen) < _MODULES:
+        module = found.pop()
+        kind, held = type(module), object.__getattribute__(module, "__dict__")
+        parameters, modules = held.get("_parameters"), held.get("_modules")
+        sizes = [x.shape for x in parameters.values() if type(x) in _TENSORS] if type(parameters) is dict else []
+        yield kind.__module__, kind.__qualname__, held.get("training") is True, sizes
+        for each in modules.values() if type(modules) is dict else ():
+            if issubclass(type(each), torch.nn.Module) and id(each) not in seen:
+                seen.add(id(each))
+                found.append(each)
 
 
 @functools.cache

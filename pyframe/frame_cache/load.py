@@ -41,6 +41,7 @@ class Bound:
         """`state`: the GlobalState of the call, if it is not that of this thread now."""
         self.record = record
         self.objects: list[Any] = [_UNBOUND] * len(record.objects)
+        self._numbers: dict[int, int] = {}  # those of objects with an identity, by id
         self.context = CallContext(func, locals_)
         self.values: list[Any] = [_UNBOUND] * record.registers
         self.state: Any = state
@@ -51,10 +52,17 @@ class Bound:
         if found is _UNBOUND:
             description = self.record.objects[number]
             try:
-                found = self.objects[number] = resolve(description)
+                found = resolve(description)
             except (NotKept, KeyError) as error:
                 raise Differs(f"{_short(description)} is not in this process") from error
+            self._bind(number, found)
         return found
+
+    def _bind(self, number: int, value: Any) -> None:
+        """Note which object has this number. Objects that were different ones stay so: code may rely on that."""
+        if self.record.objects[number][0] not in _VALUES and self._numbers.setdefault(id(value), number) != number:
+            raise Differs(f"{_short(self.record.objects[number])} was another object than one that it now is")
+        self.objects[number] = value
 
     def take(self, number: int, value: Any) -> Any:
         """`value`, if it has the description of the object with this number, which it becomes."""
@@ -69,7 +77,7 @@ class Bound:
             same = False
         if not same:
             raise Differs(f"{_short(description)} has changed")
-        self.objects[number] = value
+        self._bind(number, value)
         return value
 
     def bind(self) -> list[tuple[Any, ...]]:
@@ -124,7 +132,7 @@ class Bound:
     def class_finds(self, register: int, metaclass: int, order: tuple[int, ...], entries: Any) -> tuple[Any, ...]:
         """`entries`: triples as in ClassReads, or a digest of what is found under given names."""
         cls = self.values[register]
-        if not isinstance(cls, type):
+        if not issubclass(type(cls), type):
             raise Differs("a class is no class")
         self.take(metaclass, type(cls))
         found_order = _mro(cls)

@@ -319,6 +319,6 @@ def _is_plain_template(output: Any) -> bool:
 
 def _noted(value: Any) -> Any:
     """What a later capture compares an argument with, to find what varies."""
-    if isinstance(value, torch.Tensor):
+    if type(value) in _TENSORS:
         return tuple(value.shape)
     return value if type(value) in (int, float) else None

@@ -17,6 +17,7 @@ from .. import _C
 from ..graph_retry import Undo, none_on_error
 from ..metrics import counters
 from . import record as records
+from .context import is_plain_context
 from .described import NotKept
 from .key import frame_key
 from .load import Bound, Differs
@@ -36,6 +37,8 @@ def find(
 ) -> tuple[_C.Entry, FrameRecord] | None:
     """The entry that an earlier process kept for this call; None if there is none, or if it depends on something that
     is different in this process."""
+    if not is_plain_context():
+        return None
     try:
         key = frame_key(func, locals_, settings)
     except NotKept:
