@@ -12,6 +12,8 @@ from pathlib import Path
 from inductor.cache.file_store import Cache, default_directory
 from inductor.cache.trust import distrust
 
+from ..frame_cache import record as records
+from ..frame_cache.record import SUFFIX
 from ..report.counts import counted
 from .finding import Finding, size_text
 
@@ -69,8 +71,15 @@ def listed(cache: Cache) -> list[str]:
     for path, status in sorted(cache.entries(), key=lambda entry: -entry[1].st_mtime):
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(status.st_mtime))
         kind = CONTENTS.get(path.suffix, path.suffix)
-        lines.append(f"{kind:<18} {size_text(status.st_size):>10}  {used}  {path.name}")
+        lines.append(f"{kind:<18} {size_text(status.st_size):>10}  {used}  {path.name}{_captured(cache, path)}")
     return lines
+
+
+def _captured(cache: Cache, path: Path) -> str:
+    """For a capture, what to add to its line: the function."""
+    data = cache.get(path.stem, path.suffix) if path.suffix == SUFFIX else None
+    record = None if data is None else records.load(data)
+    return "" if record is None else f"  of {record.function}"
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 FORMAT = 2
+SUFFIX = ".frame"  # of the files
 ORIGINAL = -1  # among the constants of code: the frame's own code, to be run eagerly
 
 

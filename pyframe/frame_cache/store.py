@@ -21,9 +21,7 @@ from .context import is_plain_context
 from .described import NotKept
 from .key import frame_key
 from .load import Bound, Differs
-from .record import FrameRecord, Texts
-
-SUFFIX = ".frame"
+from .record import SUFFIX, FrameRecord, Texts
 
 
 def load_graph(data: tuple[Any, ...]) -> Callable[..., Any] | None:

@@ -74,6 +74,36 @@ def asks_mode(x: torch.Tensor) -> torch.Tensor:
     return x + 1 if MODE is Mode.FAST else x - 1
 
 
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+LEVEL = Level.HIGH
+
+
+def multiplies_by_member(x: torch.Tensor) -> torch.Tensor:
+    return x * LEVEL
+
+
+def _other_value(*_: Any) -> None:
+    """As if the source of the enum had another value."""
+    global LEVEL
+    made = enum.IntEnum("Level", {"LOW": 1, "HIGH": 5}, module=__name__)
+    globals()["Level"], LEVEL = made, made.HIGH  # type: ignore[attr-defined]
+
+
+FIRST, SECOND = object(), object()
+
+
+def compares_objects(x: torch.Tensor) -> torch.Tensor:
+    return x + 1 if FIRST is SECOND else x - 1
+
+
+def normalizes(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.layer_norm(x, (3,))
+
+
 def uses_math(x: torch.Tensor) -> torch.Tensor:
     return x * math.sqrt(2.0) + math.pi
 
@@ -198,6 +228,10 @@ CASES: dict[str, Callable[[], Case]] = {
     "helper kwdefaults": lambda: (calls_helper, [tensor(3)], lambda *_: setattr(helper, "__kwdefaults__", {"bias": 7.0})),
     "names": lambda: (calls_by_name, [tensor(3)], _set("ORDER", ("sin", "exp"))),
     "enum": lambda: (asks_mode, [tensor(3)], _set("MODE", Mode.SLOW)),
+    "enum value": lambda: (multiplies_by_member, [tensor(3)], _other_value),
+    "objects that become one": lambda: (compares_objects, [tensor(3)], _set("SECOND", FIRST)),
+    "function called by a function of torch": lambda: (
+        normalizes, [tensor(2, 3)], lambda *_: setattr(torch, "layer_norm", lambda x, *_: x * 2)),
     "math": lambda: (uses_math, [tensor(3)], lambda *_: setattr(math, "pi", 3.0)),
     "output class": lambda: (makes_output, [tensor(3)], lambda *_: setattr(Output, "__init__", _other_init)),
     "dict": lambda: (makes_dict, [tensor(3)], None),

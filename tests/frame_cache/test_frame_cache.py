@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import pyframe
+from inductor.fastest.choice import Choice, Choices
 from pyframe.core.guard_reference import found_along
 from pyframe.errors import InternalError
 from pyframe.frame_cache import record as records
@@ -106,10 +108,67 @@ def test_a_capture_is_kept_and_loaded(frames: Path) -> None:
 
 @pytest.mark.parametrize("settings", [
     {"options": {"cache": False}}, {"backend": "eager"}, {"options": {"verify": "first"}},
+    {"options": {"freezing": True}}, {"options": {"background": True}}, {"options": {"budget_s": 60}},
+    {"options": {"transforms": [pyframe.transform(lambda gm: None)]}}, {"options": {"compiled_autograd": True}},
 ])  # fmt: skip
 def test_settings_under_which_nothing_is_kept(frames: Path, settings: Any) -> None:
     assert counts(scaled, torch.ones(3), **settings) == (0, 0, [])
     assert counts(scaled, torch.ones(3), **settings) == (0, 0, [])
+
+
+def test_which_is_faster_is_measured_in_a_loaded_capture_too(frames: Path) -> None:
+    def measured() -> tuple[int, int, int]:
+        pyframe.reset()
+        compiled, x = pyframe.compile(scaled, options={"measure": True}), torch.linspace(0, 1, 4096)
+        for _ in range(80):
+            assert torch.allclose(compiled(x), scaled(x))
+        found = pyframe.counters
+        return found["frames_loaded"], found["graphs_measured"], found["instructions_traced"]
+
+    counts(scaled, torch.linspace(0, 1, 4096), options={"measure": True})
+    assert measured() == (1, 1, 0)
+    assert measured() == (1, 0, 0)  # the choice is remembered
+
+
+def test_a_graph_for_which_aten_was_kept_runs_with_aten(frames: Path) -> None:
+    x = torch.linspace(0, 1, 64)
+    counts(scaled, x, options={"measure": True})
+    key = next(records.load(each.read_bytes()).graph[0] for each in frames.glob("*/*.frame"))  # type: ignore[union-attr]
+    Choices(key).keep({}, Choice(2.0, 1.0, True))
+    assert counts(scaled, x, options={"measure": True}) == (1, 0, [])
+    assert (pyframe.counters["graphs_with_aten"], pyframe.counters["kernels"]) == (1, 0)
+    for graph in frames.glob("*/*.frame"):
+        graph.unlink()
+    assert counts(scaled, x, options={"measure": True}) == (0, 1, [])  # kept although nothing was compiled
+    assert counts(scaled, x, options={"measure": True}) == (1, 0, [])
+
+
+def test_functions_of_one_code_and_models_of_one_class_have_entries_of_their_own(frames: Path) -> None:
+    def by(factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: x * factor
+
+    with torch.no_grad():
+        models = [nn.Sequential(nn.Linear(3, size), nn.ReLU()).eval() for size in (2, 3)]
+        for expected in ((0, 1, []), (1, 0, [])):
+            for each in (by(2.0), by(3.0), *models):
+                assert counts(each, torch.ones(3)) == expected
+
+
+def test_keys_run_nothing_of_the_program(frames: Path) -> None:
+    class Watched:
+        def __init__(self) -> None:
+            self.factor = 2.0
+
+        def __getattribute__(self, name: str) -> Any:
+            seen.append(name)
+            return object.__getattribute__(self, name)
+
+    def program(x: torch.Tensor, watched: Watched) -> torch.Tensor:
+        return x + 1
+
+    seen: list[str] = []
+    counts(program, torch.ones(3), Watched())
+    assert seen == ["factor"] or not seen
 
 
 def test_it_can_be_turned_off(frames: Path) -> None:
