@@ -2,8 +2,9 @@
 
     python -m tests.frame_cache.attacked MODE OUTPUT
 
-MODE "cold" and "same" run all programs unchanged; "changed" and "traced" change something first. Each result is compared
-with eager's. With "changed", a program that is not loaded runs eagerly, which saves the time of compiling it. Writes a JSON object: for each program whether it was loaded from disk, and how many instructions were traced.
+MODE "cold" and "same" run all programs unchanged; "changed" and "traced" change something first. Each result is
+compared with eager's. With "changed", a program that is not loaded runs eagerly, which saves the time of compiling it.
+Writes a JSON object: for each program whether it was loaded from disk, and how many instructions were traced.
 """
 
 from __future__ import annotations
@@ -225,7 +226,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "helper": lambda: (calls_helper, [tensor(3)], _set("helper", _other_helper)),
     "helper code": lambda: (calls_helper, [tensor(3)], lambda *_: setattr(helper, "__code__", _other_helper.__code__)),
     "helper defaults": lambda: (calls_helper, [tensor(3)], lambda *_: setattr(helper, "__defaults__", (3,))),
-    "helper kwdefaults": lambda: (calls_helper, [tensor(3)], lambda *_: setattr(helper, "__kwdefaults__", {"bias": 7.0})),
+    "helper kwdefaults": lambda: (
+        calls_helper, [tensor(3)], lambda *_: setattr(helper, "__kwdefaults__", {"bias": 7.0})),
     "names": lambda: (calls_by_name, [tensor(3)], _set("ORDER", ("sin", "exp"))),
     "enum": lambda: (asks_mode, [tensor(3)], _set("MODE", Mode.SLOW)),
     "enum value": lambda: (multiplies_by_member, [tensor(3)], _other_value),
@@ -248,7 +250,9 @@ CASES: dict[str, Callable[[], Case]] = {
     "requires grad": lambda: (reads_global, [tensor(7)], lambda fn, args: args[0].requires_grad_()),
     "handled error": lambda: (handles, [tensor(3), torch.tensor([1])], lambda fn, args: args[1].add_(9)),
     "default argument": lambda: (with_defaults, [tensor(3)], lambda *_: setattr(with_defaults, "__defaults__", (4.0,))),
-    "closure": lambda: (scaled, [tensor(3)], lambda *_: setattr(scaled.__closure__[0], "cell_contents", 9.0)),  # type: ignore[index]
+    "closure": lambda: (
+        scaled, [tensor(3)],
+        lambda *_: setattr(scaled.__closure__[0], "cell_contents", 9.0)),  # type: ignore[index]
     "patched operator": lambda: (reads_table, [tensor(9)], lambda *_: setattr(torch.Tensor, "__add__", _patched_add)),
     "patched function": lambda: (calls_by_name, [tensor(9)], lambda *_: setattr(torch, "sin", torch.cos)),
     "module": lambda: (net(), [tensor(3, 4)], None),
@@ -270,7 +274,9 @@ CASES: dict[str, Callable[[], Case]] = {
                              lambda fn, args: setattr(fn.layers[0].linear, "weight", fn.layers[1].linear.weight)),
 }  # fmt: skip
 # Modules of the compiler, which a process that loads its captures does not import.
-COMPILER = ("pyframe.driver", "pyframe.interp", "pyframe.vars", "pyframe.emit", "inductor.compile", "inductor.aot", "sympy")
+COMPILER = (
+    "pyframe.driver", "pyframe.interp", "pyframe.vars", "pyframe.emit", "inductor.compile", "inductor.aot", "sympy",
+)  # fmt: skip
 NEEDS_GRAD = {"grad mode"}
 
 
@@ -354,7 +360,10 @@ class Eager:
 
 
 def main(mode: str, output: str, names: list[str]) -> None:
-    found = {name: run_changed(name, mode == "traced") if mode in ("changed", "traced") else run(name, False) for name in names or CASES}
+    changed = mode in ("changed", "traced")
+    found = {
+        name: run_changed(name, mode == "traced") if changed else run(name, False) for name in names or CASES
+    }
     with open(output, "w") as file:
         json.dump(found, file)
 

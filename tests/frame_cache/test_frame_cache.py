@@ -133,12 +133,13 @@ def test_which_is_faster_is_measured_in_a_loaded_capture_too(frames: Path) -> No
 def test_a_graph_for_which_aten_was_kept_runs_with_aten(frames: Path) -> None:
     x = torch.linspace(0, 1, 64)
     counts(scaled, x, options={"measure": True})
-    key = next(records.load(each.read_bytes()).graph[0] for each in frames.glob("*/*.frame"))  # type: ignore[union-attr]
-    Choices(key).keep({}, Choice(2.0, 1.0, True))
+    (entry,) = frames.glob("*/*.frame")
+    record = records.load(entry.read_bytes())
+    assert record is not None
+    Choices(record.graph[0]).keep({}, Choice(2.0, 1.0, True))
     assert counts(scaled, x, options={"measure": True}) == (1, 0, [])
     assert (pyframe.counters["graphs_with_aten"], pyframe.counters["kernels"]) == (1, 0)
-    for graph in frames.glob("*/*.frame"):
-        graph.unlink()
+    entry.unlink()
     assert counts(scaled, x, options={"measure": True}) == (0, 1, [])  # kept although nothing was compiled
     assert counts(scaled, x, options={"measure": True}) == (1, 0, [])
 
@@ -271,8 +272,9 @@ def test_an_explanation_traces(frames: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [
-    None, 1, True, 1.0, -0.0, float("nan"), 2j, "text", b"data", ..., (1, (2.0, None)), slice(1, None), frozenset((1, 2)),
-    torch.float32, torch.device("cpu"), torch.channels_last, torch.Size((2, 3)), torch, math, torch.nn.functional.linear,
+    None, 1, True, 1.0, -0.0, float("nan"), 2j, "text", b"data", ..., (1, (2.0, None)), slice(1, None),
+    frozenset((1, 2)), torch.float32, torch.device("cpu"), torch.channels_last, torch.Size((2, 3)), torch, math,
+    torch.nn.functional.linear,
     torch.relu, torch.Tensor, torch.Tensor.relu, torch.ops.aten.relu.default, len, dict.fromkeys, type(None),
     types.FunctionType, sys.modules, vars(math), describe, Path, code_hash,
 ])  # fmt: skip
