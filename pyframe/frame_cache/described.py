@@ -18,7 +18,7 @@ import importlib
 import struct
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -43,12 +43,15 @@ class NotKept(Exception):
     """Something has no description that is valid in another process. The text says what."""
 
 
+def is_one_of(cls: type, classes: Iterable[type]) -> bool:
+    """Whether a class is one of these. Unlike `in`, this does not call the `__eq__` of a metaclass."""
+    return any(cls is each for each in classes)
+
+
 def describe(value: Any) -> Description:
     """The description of an object. NotKept if it has none."""
     kind = type(value)
-    if kind in _PLAIN:
-        return ("=", kind.__name__, value)
-    rule = _RULES.get(kind)
+    rule = _RULES.get(id(kind))  # neither hashes nor compares the class, whose metaclass may be the program's
     if rule is not None:
         return rule(value)
     if issubclass(kind, type):
@@ -292,7 +295,12 @@ def dataclass_fields(cls: type) -> dict[str, Any]:
     return found if type(found) is dict else {}
 
 
-_RULES: dict[type, Callable[[Any], Description]] = {
+def _plain(value: Any) -> Description:
+    return ("=", type(value).__name__, value)
+
+
+_RULES_BY_CLASS: dict[type, Callable[[Any], Description]] = {
+    **dict.fromkeys(_PLAIN, _plain),
     float: _float, complex: _complex, tuple: _tuple, slice: _slice, frozenset: _frozenset, dict: _dict,
     torch.dtype: _torch_value, torch.layout: _torch_value, torch.memory_format: _torch_value,
     torch.device: lambda value: ("device", str(value)), torch.Size: lambda value: ("size", *value),
@@ -302,6 +310,7 @@ _RULES: dict[type, Callable[[Any], Description]] = {
     property: _property, types.MethodType: _method, functools.partial: _partial,
     **dict.fromkeys(_DESCRIPTORS, _descriptor),
 }  # fmt: skip
+_RULES = {id(cls): rule for cls, rule in _RULES_BY_CLASS.items()}
 _FINDERS: dict[str, Callable[..., Any]] = {
     "=": lambda _, value: value,
     "float": lambda data: struct.unpack("<d", data)[0],

@@ -22,7 +22,7 @@ from inductor.cache.process_key import process_key
 
 from .. import config
 from .code_hash import code_hash
-from .described import NotKept
+from .described import NotKept, is_one_of
 from .library_functions import library_functions
 from .record import FORMAT
 
@@ -58,21 +58,25 @@ def _settings() -> str:
 
 def _argument(value: Any, depth: int) -> Any:
     kind = type(value)
-    if kind in _TENSORS:
+    if is_one_of(kind, _TENSORS):
         if value.layout is not torch.strided:
             return kind.__name__, str(value.layout)
         described = str(value.dtype), str(value.device), tuple(value.shape), value.stride(), value.requires_grad
         return kind.__name__, *described
-    if kind in _PLAIN:
+    if is_one_of(kind, _PLAIN):
         return kind.__name__, value
-    if kind in (tuple, list) and depth:
+    if is_one_of(kind, (tuple, list)) and depth:
         return kind.__name__, len(value), [_argument(each, depth - 1) for each in value[:_ITEMS]]
     if kind is dict and depth:
         items = list(value.items())[:_ITEMS]
         return "dict", len(value), [(_argument(k, depth - 1), _argument(v, depth - 1)) for k, v in items]
     if issubclass(kind, torch.nn.Module):
         return list(_structure(value))
-    return kind.__module__, kind.__qualname__
+    return _name(kind)
+
+
+def _name(cls: type) -> tuple[Any, Any]:
+    return type.__getattribute__(cls, "__module__"), type.__getattribute__(cls, "__qualname__")
 
 
 def _closure(func: types.FunctionType) -> list[Any]:
@@ -92,8 +96,9 @@ def _structure(root: torch.nn.Module) -> Iterator[tuple[Any, ...]]:
         module = found.pop()
         kind, held = type(module), object.__getattribute__(module, "__dict__")
         parameters, modules = held.get("_parameters"), held.get("_modules")
-        sizes = [x.shape for x in parameters.values() if type(x) in _TENSORS] if type(parameters) is dict else []
-        yield kind.__module__, kind.__qualname__, held.get("training") is True, sizes
+        tensors = parameters.values() if type(parameters) is dict else ()
+        sizes = [x.shape for x in tensors if is_one_of(type(x), _TENSORS)]
+        yield *_name(kind), held.get("training") is True, sizes
         for each in modules.values() if type(modules) is dict else ():
             if issubclass(type(each), torch.nn.Module) and id(each) not in seen:
                 seen.add(id(each))

@@ -11,6 +11,8 @@ import marshal
 from dataclasses import dataclass
 from typing import Any
 
+from .described import NotKept
+
 FORMAT = 2
 SUFFIX = ".frame"  # of the files
 ORIGINAL = -1  # among the constants of code: the frame's own code, to be run eagerly
@@ -45,8 +47,11 @@ class FrameRecord:
 
 
 def dump(record: FrameRecord) -> bytes:
-    """The bytes of a record. ValueError if something in it is not plain data."""
-    return marshal.dumps((FORMAT, *(getattr(record, name) for name in FrameRecord.__slots__)))
+    """The bytes of a record. NotKept if something in it is not plain data, such as a subclass of int."""
+    try:
+        return marshal.dumps((FORMAT, *(getattr(record, name) for name in FrameRecord.__slots__)))
+    except ValueError as error:
+        raise NotKept("something that is not plain data") from error
 
 
 def load(data: bytes) -> FrameRecord | None:

@@ -27,7 +27,7 @@ from ..core.guard_program import LoweredGuards
 from ..core.trace_reliances import Reliances
 from ..graph_retry import as_it_is
 from .class_digest import class_digest
-from .described import Description, NotKept, dataclass_fields, describe, field_of, has_name
+from .described import Description, NotKept, dataclass_fields, describe, field_of, has_name, is_one_of
 from .load import OPERANDS, Bound, Differs
 from .record import ORIGINAL, FrameRecord, pack_texts
 
@@ -166,7 +166,7 @@ class Saving:
         metaclass, order, entries = reads
         bases = self.binding(metaclass), tuple(map(self.binding, order))
         cls = order[0]
-        if cls in _TENSORS and len(entries) > 600:
+        if is_one_of(cls, _TENSORS) and len(entries) > 600:
             names = tuple(entries[::3])
             digest, triples = class_digest(cls, names)
             if not all(now is then for now, then in zip(triples, entries, strict=True)):
@@ -179,7 +179,7 @@ class Saving:
 
     def tensor(self, register: int, payload: tuple[Any, ...]) -> tuple[Any, ...]:
         cls, dtype, *rest = payload
-        if cls not in _TENSORS:
+        if not is_one_of(cls, _TENSORS):
             raise NotKept(f"a tensor of class {cls.__qualname__}")
         return register, self.known(cls), self.known(dtype), tuple(rest)
 
@@ -210,11 +210,11 @@ class Saving:
 
 def _is_plain(value: Any) -> bool:
     """Whether a constant of a code object is one that any code object may have."""
-    if type(value) in (tuple, frozenset):
+    if is_one_of(type(value), (tuple, frozenset)):
         return all(map(_is_plain, value))
     if isinstance(value, types.CodeType):
         return all(map(_is_plain, value.co_consts))
-    return type(value) in _PLAIN_CONSTS
+    return is_one_of(type(value), _PLAIN_CONSTS)
 
 
 _OPERATIONS: dict[str, Any] = {
@@ -303,7 +303,7 @@ def _fact(saving: Saving, name: str, *operands: Any) -> tuple[Any, ...]:
         raise NotKept(f"an object made by {name}")
     target, kwargs = operands
     named = tuple(kwargs.items())
-    if not all(type(value) in _PLAIN_CONSTS for _, value in named):
+    if not all(is_one_of(type(value), _PLAIN_CONSTS) for _, value in named):
         raise NotKept("the arguments of inspect.signature")
     return name, saving.known(target), named, str(inspect.signature(target, **kwargs))
 
@@ -319,6 +319,6 @@ def _is_plain_template(output: Any) -> bool:
 
 def _noted(value: Any) -> Any:
     """What a later capture compares an argument with, to find what varies."""
-    if type(value) in _TENSORS:
+    if is_one_of(type(value), _TENSORS):
         return tuple(value.shape)
-    return value if type(value) in (int, float) else None
+    return value if is_one_of(type(value), (int, float)) else None
