@@ -142,9 +142,8 @@ def wrap(tx: Tracer, value: Any, source: Source | None) -> Var:
     return _build(tx, value, source)
 
 
-@functools.lru_cache(maxsize=1024)
 def _hides_its_class(cls: type) -> bool:
-    """Whether the class overrides `__class__`, which isinstance() reads."""
+    """Whether the class overrides `__class__`, which isinstance() reads. Not cached: each capture guards the answer."""
     return lookup(cls, "__class__") is not object.__dict__["__class__"]
 
 

@@ -25,6 +25,8 @@ from pyframe.errors import InternalError
 from pyframe.frame_cache import record as records
 from pyframe.frame_cache.code_hash import code_hash
 from pyframe.frame_cache.described import NotKept, describe, has_name, resolve
+from pyframe.vars import wrap
+from pyframe.vars.protocol.class_reads import reads_of_classes
 from pyframe.vars.torch_objects import torch_functions, user_directives
 
 ROOT = Path(__file__).parent.parent.parent
@@ -253,6 +255,17 @@ def test_check_traces_and_compares(frames: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(records, "load", lambda data: _with_other_facts(load(data)))
     with pytest.raises(InternalError, match="facts"):
         counts(scaled, torch.ones(3))
+
+
+def test_what_a_trace_has_read_does_not_depend_on_earlier_traces() -> None:
+    class Fresh:
+        pass
+
+    for _ in range(2):
+        reads: dict[type, dict[str, Any]] = {}
+        with reads_of_classes(reads):
+            wrap._hides_its_class(Fresh)
+        assert reads == {Fresh: {"__class__": object.__dict__["__class__"]}}
 
 
 def _with_other_facts(record: Any) -> Any:
