@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import types
+from typing import Any
 
 import torch
 
@@ -22,7 +23,7 @@ _HELPERS = frozenset((*sys.stdlib_module_names, "typing_extensions"))  # whose d
 
 def library_functions() -> str:
     """The functions in the namespaces of torch, by name. NotKept if one is written in Python and is not torch's."""
-    found = []
+    found = list[tuple[Any, ...]]()
     for module in _MODULES:
         for name, value in vars(module).items():
             kind = type(value)
