@@ -48,6 +48,11 @@ def is_one_of(cls: type, classes: Iterable[type]) -> bool:
     return any(cls is each for each in classes)
 
 
+def has_sizes(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has sizes and strides that can be read."""
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
 def describe(value: Any) -> Description:
     """The description of an object. NotKept if it has none."""
     kind = type(value)

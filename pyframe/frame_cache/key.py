@@ -22,7 +22,7 @@ from inductor.cache.process_key import process_key
 
 from .. import config
 from .code_hash import code_hash
-from .described import NotKept, is_one_of
+from .described import NotKept, has_sizes, is_one_of
 from .library_functions import library_functions
 from .record import FORMAT
 
@@ -59,7 +59,7 @@ def _settings() -> str:
 def _argument(value: Any, depth: int) -> Any:
     kind = type(value)
     if is_one_of(kind, _TENSORS):
-        if value.layout is not torch.strided:
+        if not has_sizes(value):
             return kind.__name__, str(value.layout)
         described = str(value.dtype), str(value.device), tuple(value.shape), value.stride(), value.requires_grad
         return kind.__name__, *described
@@ -97,7 +97,7 @@ def _structure(root: torch.nn.Module) -> Iterator[tuple[Any, ...]]:
         kind, held = type(module), object.__getattribute__(module, "__dict__")
         parameters, modules = held.get("_parameters"), held.get("_modules")
         tensors = parameters.values() if type(parameters) is dict else ()
-        sizes = [x.shape for x in tensors if is_one_of(type(x), _TENSORS)]
+        sizes = [x.shape for x in tensors if is_one_of(type(x), _TENSORS) and has_sizes(x)]
         yield *_name(kind), held.get("training") is True, sizes
         for each in modules.values() if type(modules) is dict else ():
             if issubclass(type(each), torch.nn.Module) and id(each) not in seen:

@@ -27,7 +27,7 @@ from ..core.guard_program import LoweredGuards
 from ..core.trace_reliances import Reliances
 from ..graph_retry import as_it_is
 from .class_digest import class_digest
-from .described import Description, NotKept, dataclass_fields, describe, field_of, has_name, is_one_of
+from .described import Description, NotKept, dataclass_fields, describe, field_of, has_name, has_sizes, is_one_of
 from .load import OPERANDS, Bound, Differs
 from .record import ORIGINAL, FrameRecord, pack_texts
 
@@ -320,5 +320,5 @@ def _is_plain_template(output: Any) -> bool:
 def _noted(value: Any) -> Any:
     """What a later capture compares an argument with, to find what varies."""
     if is_one_of(type(value), _TENSORS):
-        return tuple(value.shape)
+        return tuple(value.shape) if has_sizes(value) else None
     return value if is_one_of(type(value), (int, float)) else None

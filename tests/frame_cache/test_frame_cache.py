@@ -157,6 +157,16 @@ def test_functions_of_one_code_and_models_of_one_class_have_entries_of_their_own
                 assert counts(each, torch.ones(3)) == expected
 
 
+def test_tensors_without_sizes_are_arguments(frames: Path) -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    sparse = torch.eye(2).to_sparse()
+
+    def program(x: torch.Tensor, nested: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    counts(program, torch.ones(3), nested, sparse)
+
+
 def test_keys_run_nothing_of_the_program(frames: Path) -> None:
     class Watched:
         def __init__(self) -> None:
