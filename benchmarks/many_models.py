@@ -20,13 +20,11 @@ right. The means are over the rows that all three systems complete and in which 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -154,15 +152,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--train", action="store_true", help="training instead of inference")
     parser.add_argument("--only", nargs="*", default=[], help="models whose name contains one of these")
     parser.add_argument("--shard", default="0/1", help="K/N: every N-th model, beginning with number K")
-    parser.add_argument("--join", nargs="*", type=Path, default=[], help="folders of parts; measures nothing")
     options = with_measuring_options(parser, arguments, seconds=1.5)
     options.mode, options.warm = "default", WARM
     name = f"many_models_{options.device}_{'training' if options.train else 'inference'}"
     results = Table(name, options.output, options.resume)
-    for folder in options.join:
-        known = json.loads((folder / f"{name}.json").read_text())
-        results.machine = known["machine"]
-        results.take(known["measured"])
+    results.join(options.join)
     if not options.join:
         preload()
         own, of = map(int, options.shard.split("/"))

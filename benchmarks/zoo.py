@@ -4,6 +4,7 @@
     python -m benchmarks.zoo --train --workers 15 --budget 220                  # training, one batch
     python -m benchmarks.zoo --mode reduce-overhead --only bert llama --resume  # adds to the results of that mode
     python -m benchmarks.zoo --device cpu --small --only bert                   # small sizes, as a test
+    python -m benchmarks.zoo --train --join part0 part1                         # one table of folders of results
 
 On CUDA inference is in bfloat16 without gradients, and training under autocast to bfloat16 with parameters in float32;
 on the CPU both are in float32. A training step is forward, loss and backward; gradients are freed after it, and there
@@ -331,6 +332,13 @@ class Results:
             row = Row(**{**known, "case": self.case_type(**known["case"])})
             self.rows[row.case.title] = row
 
+    def join(self, folders: Sequence[Path]) -> None:
+        """Adds the rows of parts that were measured apart, on machines of one kind."""
+        for folder in folders:
+            known = json.loads((folder / f"{self.name}.json").read_text())
+            self.machine = known["machine"]
+            self.take(known["measured"])
+
     def add(self, row: Row) -> None:
         self.rows[row.case.title] = row
         self.write()
@@ -450,6 +458,7 @@ def with_measuring_options(
     parser.add_argument("--budget", type=float, default=0.0, help="seconds for all; what is left then is not run")
     parser.add_argument("--resume", action="store_true", help="keep the rows there are, and run the others")
     parser.add_argument("--output", type=Path, default=RESULTS, help="the folder of the results")
+    parser.add_argument("--join", nargs="*", type=Path, default=[], help="folders of parts; measures nothing")
     options = parser.parse_args(arguments)
     options.threads = options.threads or max(1, len(os.sched_getaffinity(0)) // options.workers)
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(options.threads)  # of each process, as pyframe's
@@ -466,12 +475,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--large-batch", action="store_true", help="not the rows with a batch of 1")
     options = with_measuring_options(parser, arguments, seconds=6.0)
     options.warm = WARM
-    preload()
     what = "training" if options.train else "inference"
     name = in_mode(f"zoo_{options.device}_{what}{'_small' * options.small}", options.mode)
     results = Results(name, options.output, options.resume)
-    cases = [c for c in selected(options) if not (c.title in results.rows and results.rows[c.title].counts)]
-    measure(cases, options, results)
+    results.join(options.join)
+    if not options.join:
+        preload()
+        cases = [c for c in selected(options) if not (c.title in results.rows and results.rows[c.title].counts)]
+        measure(cases, options, results)
     print(results.write())
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from ..ir.nodes import compute_dtype
 
-_HALF = (torch.float16, torch.bfloat16)
 Parameter = torch.Tensor | None
 
 
@@ -71,7 +71,8 @@ def _normalized(
     x: torch.Tensor, wide: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, weight: Parameter, bias: Parameter,
     eps: float, running: Parameter = None,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """The result, and the saved mean and scale; on the CPU these have the result's dtype if all parameters have it."""
+    """The result, and the saved mean and scale; on the CPU these have the result's dtype if all parameters have it, and
+    the result is contiguous or channels_last."""
 
     def channel(v: torch.Tensor) -> torch.Tensor:
         return v.to(wide.dtype).reshape(-1, *[1] * (x.dim() - 2))
@@ -82,6 +83,9 @@ def _normalized(
         out = out * channel(weight)
     if bias is not None:
         out = out + channel(bias)
-    narrow = x.device.type == "cpu" and all(p is None or p.dtype == x.dtype for p in (weight, bias, running))
+    on_cpu = x.device.type == "cpu"
+    narrow = on_cpu and all(p is None or p.dtype == x.dtype for p in (weight, bias, running))
     saved = x.dtype if narrow else mean.dtype
-    return out.to(x.dtype), mean.to(saved), scale.to(saved)
+    out = out.to(x.dtype)
+    out = out.contiguous(memory_format=suggest_memory_format(x)) if on_cpu else out
+    return out, mean.to(saved), scale.to(saved)

@@ -26,10 +26,13 @@ REWRITTEN: dict[str, Callable[..., torch.Tensor]] = {
     "padding": lambda i, t, w: F.embedding_bag(i, t, mode="sum", padding_idx=3),
     "weights and padding": lambda i, t, w: F.embedding_bag(i, t, mode="sum", per_sample_weights=w, padding_idx=3),
 }
-CALLS: dict[str, Callable[..., torch.Tensor]] = {
+OTHERS: dict[str, Callable[..., torch.Tensor]] = {  # which the pass leaves to the lowering
     "max": lambda i, t, w: F.embedding_bag(i, t, mode="max"),
     "mean with padding": lambda i, t, w: F.embedding_bag(i, t, mode="mean", padding_idx=3),
     "offsets": lambda i, t, w: F.embedding_bag(i.flatten(), t, i[:, 0].cumsum(0) - 1, mode="sum"),
+}
+CALLS: dict[str, Callable[..., torch.Tensor]] = {
+    "gradients by frequency": lambda i, t, w: F.embedding_bag(i, t, mode="sum", scale_grad_by_freq=True),
 }
 
 
@@ -44,6 +47,11 @@ def _calls(fn: Callable[..., torch.Tensor]) -> set[str]:
 @pytest.mark.parametrize("name", REWRITTEN)
 def test_bags_of_one_length_are_loops_on_a_gpu(name: str) -> None:
     assert not _calls(REWRITTEN[name])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_bags_with_offsets_are_loops_on_a_gpu(name: str) -> None:
+    assert not _calls(OTHERS[name])
 
 
 @pytest.mark.parametrize("name", CALLS)
