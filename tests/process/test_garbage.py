@@ -159,7 +159,9 @@ gc.set_threshold(100, 2, 2)
 full = []
 gc.callbacks.append(lambda phase, info: full.append(phase) if info["generation"] == 2 else None)
 import pyframe
-pyframe.api._module("driver")  # what the first call of a compiled function imports
+pyframe.compile
+from pyframe.api import _module
+_module("driver")  # what the first call of a compiled function imports
 assert "pyframe.driver" in __import__("sys").modules
 assert gc.get_threshold() == (100, 2, 2), gc.get_threshold()
 assert not full, full
