@@ -47,11 +47,13 @@ class TracedHook:
         return changed or not unchanged(self.state, state_of(self.tx, [self.hook]))
 
     def escapes(self, rebuilt: Container[int]) -> bool:
-        """Whether an object that the hook reads is needed after the frame, where the program may change it before the
-        backward pass. `rebuilt`: the ids of the Vars that the new bytecode rebuilds."""
+        """Whether an object that the hook reads is there after the frame, where the program may change it before the
+        backward pass: a new one that is needed, or a container that existed before. `rebuilt`: the ids of the Vars that
+        the new bytecode rebuilds."""
         kept: list[Any] = []
         state_of(self.tx, [self.hook], kept)
-        return any(isinstance(var, _CHANGEABLE) and var.source is None and id(var) in rebuilt for var in kept)
+        new = (isinstance(var, _CHANGEABLE) and var.source is None and id(var) in rebuilt for var in kept)
+        return any(new) or any(isinstance(var, _CONTAINERS) and var.source is not None for var in kept)
 
     def trace_again(self) -> bool:
         """Trace the hook with what it reads now, at the end of the frame. False if that fails, if a backward pass of
@@ -73,7 +75,8 @@ class TracedHook:
         return True
 
 
-_CHANGEABLE = (CellVar, ListVar, DictVar, SetVar, InstanceVar)
+_CONTAINERS = (ListVar, DictVar, SetVar)
+_CHANGEABLE = (CellVar, *_CONTAINERS, InstanceVar)
 
 
 def check_escapes(graph: TracedGraph, rebuilt: Container[int]) -> None:

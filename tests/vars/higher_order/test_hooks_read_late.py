@@ -103,3 +103,18 @@ def test_the_caller_changes_what_the_hook_reads():
         factors[0] = 7.0
         total.backward()
         torch.testing.assert_close(x.grad, torch.full((3,), 14.0))
+
+
+def test_the_caller_changes_a_container_that_existed_before():
+    def fn(x, settings):
+        y = x * 3
+        y.register_hook(lambda g: g * settings["factor"])
+        return y.sum()
+
+    compiled = pyframe.compile(fn, backend="eager")
+    for _ in range(2):
+        x, settings = torch.ones(3, requires_grad=True), {"factor": 2.0}
+        total = compiled(x, settings)
+        settings["factor"] = 5.0
+        total.backward()
+        torch.testing.assert_close(x.grad, torch.full((3,), 15.0))
