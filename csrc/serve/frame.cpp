@@ -15,7 +15,7 @@
 
 namespace pyframe {
 
-enum { INPUT_ALIGNMENT = 16, HOST_ALIGNMENT = 64, COUNTERS = 512, MAX_IDLE = 64 };
+enum { HOST_ALIGNMENT = 64, COUNTERS = 512, MAX_IDLE = 64 };
 
 static std::vector<int64_t>
 at_values(const std::vector<Size> &sizes, const std::vector<int64_t> &values)

@@ -14,6 +14,8 @@
 
 namespace pyframe {
 
+enum { INPUT_ALIGNMENT = 16 }; /* bytes, of the addresses of inputs that kernels of a GPU read by vectors */
+
 using KernelFunction = void (*)(void **, const int64_t *);
 
 /* What a package has loaded for this machine. Kernels of a GPU come first. */

@@ -7,6 +7,7 @@
 
 #include <ATen/Version.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -216,8 +217,26 @@ struct Package::Parts {
                     at::TensorOptions().dtype(c10::ScalarType::Byte));
                 flat = on_host ? flat : flat.to(device);
             }
-            constants.push_back(constant(about, flat));
+            constants.push_back(aligned(constants.size(), constant(about, flat)));
         }
+    }
+
+    /* The constant, or a copy with the same strides if kernels of a GPU read it by vectors and its place in the memory of
+     * its section is not at a multiple of their size. */
+    at::Tensor aligned(size_t position, const at::Tensor &made) const
+    {
+        auto in = [buf = plan->arguments + int(position)](const std::vector<int> &inputs) {
+            return std::find(inputs.begin(), inputs.end(), buf) != inputs.end();
+        };
+        if (!plan->on_gpu || !in(plan->aligned) || uintptr_t(made.data_ptr()) % INPUT_ALIGNMENT == 0) {
+            return made;
+        }
+        if (in(plan->mutated)) {
+            throw Error("a constant that is written is not aligned to 16 bytes");
+        }
+        at::Tensor copy = at::empty_strided(made.sizes(), made.strides(), made.options());
+        copy.copy_(made);
+        return copy;
     }
 
     /* Constants in a layout of oneDNN's own, which is that for this machine. */
