@@ -1,6 +1,6 @@
 """Measures the first call in a fresh process, in seconds, with a cold and a warm cache.
 
-    python -m benchmarks.compile_time [--programs small convnets layers] [--without-peer]
+    python -m benchmarks.compile_time [--programs small convnets layers] [--without-peer] [--frame-cache]
 
 The clock runs from before the import of the compiler to the end of the first call, or of the first backward if the
 program trains; `import torch`, the libraries of models and the construction of the model come before it for all
@@ -100,6 +100,7 @@ def main() -> None:
     parser.add_argument("--child", nargs=2, metavar=("PROGRAM", "SYSTEM"), help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--programs", nargs="+", choices=GROUPS, default=["small"], metavar="GROUP")
+    parser.add_argument("--frame-cache", action="store_true", help="captures are kept on disk (config.frame_cache)")
     parser.add_argument("--without-peer", action="store_true", help="do not run torch.compile")
     options = parser.parse_args()
     if options.child:
@@ -107,9 +108,12 @@ def main() -> None:
         return
     from .harness import report
 
+    if options.frame_cache:
+        os.environ["PYFRAME_FRAME_CACHE"] = "on"
     systems = SYSTEMS[1:] if options.without_peer else SYSTEMS
     rows = [row for group in options.programs for name in GROUPS[group] for row in measure(name, systems, options)]
-    report("_".join(["compile_time", *(group for group in options.programs if group != "small")]), rows)
+    groups = [group for group in options.programs if group != "small"]
+    report("_".join(["compile_time", *groups, *(["frame_cache"] * options.frame_cache)]), rows)
 
 
 def measure(program: str, systems: tuple[str, ...], options: argparse.Namespace) -> list[dict[str, Any]]:
