@@ -12,35 +12,10 @@ fake_cuda.install()
 import pytest
 import torch
 import torch.nn.functional as F
+from recorded_plans import PLANS, calls, results
 from torch.testing._internal.common_methods_invocations import op_db
 
-import inductor.build
 import pyframe
-from inductor.runtime.plan_spec import Extern
-
-PLANS = []
-_make_plan = inductor.build.make_plan
-
-
-def make_plan(spec, *args, **kwargs):
-    PLANS.append(spec)
-    return _make_plan(spec, *args, **kwargs)
-
-
-inductor.build.make_plan = make_plan
-
-
-def calls():
-    """The operators of ATen that the plans since the last `PLANS.clear()` call."""
-    return [str(step.target) for spec in PLANS for step in spec.steps if isinstance(step, Extern)]
-
-
-def results(fn, tensors, args):
-    """The result of `fn(*tensors, *args)`, and the gradients of a weighted sum of its elements."""
-    leaves = [x.detach().clone().requires_grad_() for x in tensors]
-    out = fn(*leaves, *args)
-    weights = (torch.arange(out.numel()) % 7 + 1).to(out.dtype).view(out.shape)
-    return out, torch.autograd.grad((out * weights).sum(), leaves)
 
 
 def compared(fn, tensors, *args):

@@ -12,30 +12,14 @@ fake_cuda.install()
 
 import pytest
 import torch
+from recorded_plans import PLANS, calls
 from torch.testing._internal.common_methods_invocations import op_db
 
-import inductor.build
 import pyframe
-from inductor.runtime.plan_spec import Extern
 
-PLANS = []
-_make_plan = inductor.build.make_plan
-
-
-def make_plan(spec, *args, **kwargs):
-    PLANS.append(spec)
-    return _make_plan(spec, *args, **kwargs)
-
-
-inductor.build.make_plan = make_plan
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 INF, NAN = float("inf"), float("nan")
-
-
-def calls():
-    """The operators of ATen that the plans since the last `PLANS.clear()` call."""
-    return [str(step.target) for spec in PLANS for step in spec.steps if isinstance(step, Extern)]
 
 
 def compared(fn, *args, exact=None):

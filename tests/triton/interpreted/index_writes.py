@@ -14,21 +14,10 @@ fake_cuda.install()
 import pytest
 import torch
 from in_place_programs import PROGRAMS, arguments, layouts, masked
+from recorded_plans import PLANS
 
-import inductor.build
 import pyframe
 from inductor.runtime.plan_spec import Extern, Launch
-
-PLANS = []
-_make_plan = inductor.build.make_plan
-
-
-def make_plan(spec, *args, **kwargs):
-    PLANS.append(spec)
-    return _make_plan(spec, *args, **kwargs)
-
-
-inductor.build.make_plan = make_plan
 
 
 def compared(fn, *args, **options):

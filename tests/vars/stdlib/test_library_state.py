@@ -472,9 +472,8 @@ def test_a_lock_is_not_taken_while_no_other_thread_runs(alone):
     assert all(torch.allclose(compiled(X), plain * 2) for _ in range(2)) and len(module._forward_hooks) == 1
 
 
-def test_a_lock_is_taken_once_another_thread_runs():
-    compiled = pyframe.compile(computes_under_a_lock, backend="eager")
-    compiled(X)
+def called_while_locked(compiled):
+    """What ends first when another thread calls `compiled` while this one has the lock."""
     order = []
 
     def call():
@@ -487,7 +486,13 @@ def test_a_lock_is_taken_once_another_thread_runs():
         thread.join(0.2)
         order.append("released")
     thread.join()
-    assert order == ["released", "called"]
+    return order
+
+
+def test_a_lock_is_taken_once_another_thread_runs():
+    compiled = pyframe.compile(computes_under_a_lock, backend="eager")
+    compiled(X)
+    assert called_while_locked(compiled) == ["released", "called"]
 
 
 def test_a_lock_that_a_break_leaves_taken_is_taken(alone):
@@ -513,19 +518,7 @@ def test_a_lock_that_another_has_is_waited_for():
     pyframe.reset()
     compiled = pyframe.compile(f, backend="eager")
     compiled(X)
-    order = []
-
-    def call():
-        compiled(X)
-        order.append("called")
-
-    with LOCK:
-        thread = threading.Thread(target=call)
-        thread.start()
-        thread.join(0.2)
-        order.append("released")
-    thread.join()
-    assert order == ["released", "called"]
+    assert called_while_locked(compiled) == ["released", "called"]
 
 
 def test_a_cached_function_reads_what_the_program_changed():
