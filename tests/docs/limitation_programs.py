@@ -53,8 +53,9 @@ def f(x):
     handle = module.register_full_backward_hook(lambda *args: None)
     return module(x) + 1
 """),
-    ("A tensor hook that changes objects, reads a new object that is needed after the graph or a tensor that is computed "
-     "after it, or is registered or removed after a backward pass of the same graph",
+    ("A tensor hook that changes objects, reads a new object that is needed after the graph, a list, dict or set that "
+     "existed before, or a tensor that is computed after it, or is registered or removed after a backward pass of the "
+     "same graph",
      "unsupported-object", """
 x, seen = torch.ones(3, requires_grad=True), []
 def f(x):
