@@ -20,6 +20,10 @@ void wrapper_clear(wrapper_base *self);
 PyObject *wrapper_bind(PyObject *self, PyObject *instance, PyObject *owner);
 PyObject *wrapper_repr(PyObject *self);
 PyObject *wrapper_reduce(PyObject *self, PyObject *ignored);
+extern PyMethodDef wrapper_methods[];
+
+/* Calls what is wrapped with the frame hook off. */
+PyObject *DisabledFunction_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names);
 
 /* set_eager(flag) of the module. */
 PyObject *compiled_set_eager(PyObject *module, PyObject *flag);
