@@ -6,6 +6,7 @@ convolutions, attention, reductions, or operators that draw from a generator.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -151,8 +152,7 @@ class _Plan:
             chain.append(base)
         own = node.meta["val"]
         if own.numel() != root.meta["val"].numel() or not dense(own.shape, own.stride()):
-            with self.graph.inserting_after(node):
-                copy = call(self.graph, aten.clone.default, node)
+            copy = self._own_copy(node, chain)
             self.returned = [copy if i == k else x for i, x in enumerate(self.returned)]
             output_of(self.graph).args = ([self.returned, *joint_results(self.graph)[1:3]],)
             return
@@ -172,6 +172,21 @@ class _Plan:
                         last = call(self.graph, aten.as_strided.default, node, *layout)
                 for user in others:
                     user.replace_input_with(x, last)
+
+    def _own_copy(self, node: Node, chain: list[Node]) -> Node:
+        """A copy of the view `node` in memory that nothing else uses, with the strides of `node`: the view of a copy of
+        its root, if the strides have gaps. `chain`: `node`, what it is a view of, and so on to the root."""
+        own, whole = node.meta["val"], chain[-1].meta["val"]
+        if dense(own.shape, own.stride()) or not dense(whole.shape, whole.stride()):
+            with self.graph.inserting_after(node):
+                return call(self.graph, aten.clone.default, node)
+        with self.graph.inserting_after(node):
+            base = call(self.graph, aten.clone.default, chain[-1])
+        for view, source in reversed(list(itertools.pairwise(chain))):
+            inputs = {x: base if x is source else x for x in view.all_input_nodes}
+            with self.graph.inserting_after(base):
+                base = self.graph.node_copy(view, inputs.__getitem__)
+        return base
 
     def _copy_small_inputs(self, needed: set[Node]) -> None:
         """Copy small inputs such as biases. Autograd does not save them, but a copy may be saved, so that the backward
