@@ -214,6 +214,8 @@ def _result(value: torch.Tensor, base: torch.Tensor, source: Computed | Input) -
     tracked = value.grad_fn is not None
     if tracked and value._base is not base:
         raise NotFunctional("a result shares memory with a tensor of which it is no view for autograd")
+    if tracked and not _reaches(value, base):
+        raise NotFunctional("a differentiable value is returned only as a view of one created under no_grad")
     if tracked and isinstance(source, Input) and elements_overlap(base):
         # View.grad uses as_strided, whose derivative averages the gradients of elements that share memory
         raise NotFunctional("a differentiable view is returned of an input whose elements overlap in memory")
@@ -225,6 +227,20 @@ def _result(value: torch.Tensor, base: torch.Tensor, source: Computed | Input) -
         source, tuple(value.shape), value.stride(), offset, tracked, is_view, creation == _MULTIPLE,
         creation == _DEFAULT, share_counter(base, value),
     )  # fmt: skip
+
+
+def _reaches(value: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether gradients of `value` flow to `base`, of which it is a view: not through a view created under no_grad."""
+    end = torch.autograd.graph.get_gradient_edge(base).node
+    seen, ahead = set(), [value.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is end:
+            return True
+        if node is not None and node not in seen:
+            seen.add(node)
+            ahead += [source for source, _ in node.next_functions]
+    return False
 
 
 def _span(x: torch.Tensor) -> tuple[int | torch.SymInt, int | torch.SymInt]:

@@ -63,3 +63,20 @@ def test_gradient_of_a_view_of_an_input_whose_elements_share_memory(view):
         y.backward(torch.arange(float(y.numel())).reshape(y.shape))
         grads.append(x.grad)
     assert torch.equal(*grads)
+
+
+@pytest.mark.parametrize("second", [lambda v: v[..., 0:1], lambda v: v.unsqueeze(0), lambda v: v.view(-1)])
+@pytest.mark.parametrize("of", [lambda x: x, lambda x: x.sin()])
+def test_gradients_do_not_pass_a_view_created_under_no_grad(second, of):
+    x = torch.ones(2, 3, requires_grad=True)
+
+    def f(x):
+        x = of(x)
+        with torch.no_grad():
+            view = x[:1]
+        return second(view)
+
+    result, expected = pyframe.compile(f)(x), f(x)
+    assert result.requires_grad == expected.requires_grad
+    grad = [torch.autograd.grad(y.sum(), x, allow_unused=True)[0] for y in (expected, result) if y.requires_grad]
+    assert all(g is None for g in grad)
