@@ -381,3 +381,11 @@ class StrideSource(StepSource):
     @property
     def name(self) -> str:
         return f"{self.parent.name}.stride({self.dim})"
+
+
+def source_of_cell(source: Source | None) -> Source | None:
+    """The source that leads to a closure cell itself, given that of its Var: for a free variable of the root frame that
+    leads to the contents. None if the cell has no source."""
+    if isinstance(source, ClosureSource):
+        return SeqItemSource(FuncPartSource(FuncSource(), "__closure__"), source.index)
+    return source if isinstance(source, SeqItemSource | ConstSource) else None

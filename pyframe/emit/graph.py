@@ -98,7 +98,8 @@ class GraphBuilder:
         self.error_may_be_handled = self.ran_backward = False
         self.is_in_block = False  # whether an operator is in a block with a handler, of any kind
         self.metadata_read: set[str] = set()  # what the program read of tensors, such as "dtype" and "stride"
-        self.traced_hooks: list[Any] = []
+        self.registered_hooks: list[Any] = []
+        self.removes_hooks = False
         self._chosen: set[int] = set()  # the memory of results that are one of several tensors, see `note_choice`
         self._candidates: set[int] = set()  # the memory of these tensors
         self.required: Var | None = None  # a 0-d bool tensor, False if the results of the graph are not valid

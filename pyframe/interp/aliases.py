@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..core.source import ClosureSource, ConstSource, FuncPartSource, FuncSource, SeqItemSource, Source
+from ..core.source import Source, source_of_cell
 from ..errors import Restart
 from ..vars.containers.mapping import DictVar
 from ..vars.objects.instance_dict import dict_source, fields_of, has_dict
@@ -78,14 +78,6 @@ def _guard_dicts_distinct(tx: Trace) -> None:
     sources = [dict_source(o.source, o.cls) for o in owners if o.source is not None and has_dict(o.cls)]
     if written and sources:
         tx.guard(None, "DISTINCT", tuple(dict.fromkeys([*written, *sources])))
-
-
-def source_of_cell(source: Source | None) -> Source | None:
-    """The source that leads to a closure cell itself, given that of its Var: for a free variable of the root frame that
-    leads to the contents. None if the cell has no source."""
-    if isinstance(source, ClosureSource):
-        return SeqItemSource(FuncPartSource(FuncSource(), "__closure__"), source.index)
-    return source if isinstance(source, SeqItemSource | ConstSource) else None
 
 
 def _type_of(var: Var) -> type | None:

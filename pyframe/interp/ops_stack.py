@@ -144,9 +144,12 @@ def load_closure(frame: Frame, name: str) -> None:
 
 @op("LOAD_DEREF")
 def load_deref(frame: Frame, name: str) -> None:
-    content = frame.cell(name).content
+    cell = frame.cell(name)
+    content = cell.content
     if content is None:
         _raise_empty(frame, name)
+    if frame.tx.outside_reads is not None and cell.source is not None:
+        frame.tx.outside_reads.variable(content, frame.file)
     frame.push(content)
 
 
@@ -174,7 +177,10 @@ def delete_deref(frame: Frame, name: str) -> None:
 
 @op("LOAD_GLOBAL")
 def load_global(frame: Frame, name: str) -> None:
-    frame.push(frame.load_global(name))
+    found = frame.load_global(name)
+    if frame.tx.outside_reads is not None:
+        frame.tx.outside_reads.variable(found, frame.file)
+    frame.push(found)
 
 
 @op("STORE_GLOBAL")

@@ -33,6 +33,7 @@ from ..core.source import (
     SeqItemSource,
     Source,
     is_drawn,
+    source_of_cell,
 )
 from ..core.trace_reliances import Reliances
 from ..emit.assemble import frame_arguments
@@ -61,9 +62,9 @@ from ..vars.stdlib.random_generators import Draw
 from ..vars.stdlib.warning_filters import CatchWarningsVar
 from ..vars.torch_objects import error_on_graph_break, loop_varying
 from ..vars.torch_objects.overrides import Overrides
-from ..vars.tracer import Tracer
+from ..vars.tracer import OutsideReads, Tracer
 from . import asserts, limits, ops_async, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
-from .aliases import guard_aliases, source_of_cell
+from .aliases import guard_aliases
 from .bind import bind
 from .frame import Frame, Outcome, UntouchedVar
 from .global_names import GlobalNames
@@ -163,6 +164,7 @@ class Trace:
         self.weak_references: list[weakref.ReferenceType[Any]] = []  # weak references that the program uses
         self.identity_keys: dict[int, Var] = {}  # objects used as keys or set items that compare by identity, by id
         self.deleted_values: list[Var] = []  # values of deleted locals; those objects may have been freed
+        self.outside_reads: OutsideReads | None = None
         self.global_names = GlobalNames(self)
         self.known = continuation(func.__code__)
         self.varying = self.known.varying if self.known is not None else {}
@@ -339,7 +341,10 @@ class Trace:
         return fn.call(self, list(args), dict(kwargs))
 
     def getattr(self, obj: Var, name: str) -> Var:
-        return obj.getattr_(self, name)
+        found = obj.getattr_(self, name)
+        if self.outside_reads is not None:
+            self.outside_reads.attribute(obj, name, found)
+        return found
 
     def inline(self, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Trace a call of a Python function inline; breaks the graph if that is not possible."""

@@ -53,13 +53,13 @@ def f(x):
     handle = module.register_full_backward_hook(lambda *args: None)
     return module(x) + 1
 """),
-    ("A tensor hook that changes objects, reads a new object that is needed after the graph, a list, dict or set that "
-     "existed before, or a tensor that is computed after it, or is registered or removed after a backward pass of the "
-     "same graph",
+    ("A tensor hook that changes a new object or reads one that is needed after the graph, uses other objects in each "
+     "call, reads a tensor that is computed after it, changes objects and is called by a backward pass of the same graph, "
+     "or is registered or removed after such a pass",
      "unsupported-object", """
-x, seen = torch.ones(3, requires_grad=True), []
+x = torch.ones(3, requires_grad=True)
 def f(x):
-    y = x * 2
+    y, seen = x * 2, []
     y.register_hook(lambda gradient: seen.append(gradient))
     return y + 1
 """),

@@ -150,18 +150,23 @@ def unchanged(before: State, after: State) -> bool:
 
 
 def _is_unread(var: Var) -> bool:
-    """Whether a function's cells are not yet read."""
-    return isinstance(var, FunctionVar) and var.closure is None
+    """Whether a function's cells, or the content of a cell, are not yet read."""
+    return var.closure is None if isinstance(var, FunctionVar) else isinstance(var, CellVar) and not var.is_read
 
 
 def _held(tx: Tracer, var: Var) -> Iterator[Any]:
+    if isinstance(var, FunctionVar) and var.fn is not None:
+        defaults = map(tx.traced, (*(var.fn.__defaults__ or ()), *(var.fn.__kwdefaults__ or {}).values()))
+        yield from (default for default in defaults if default is not None)
+    elif isinstance(var, FunctionVar):
+        yield from filter(None, (var.defaults, var.kwdefaults))
     if isinstance(var, FunctionVar) and var.closure is None:  # the program may have written a cell by another function
         cells = map(tx.known_cell, (var.fn and var.fn.__closure__) or ())
         yield from (cell for cell in cells if cell is not None)
     elif isinstance(var, FunctionVar):
         yield from var.closure or ()
     elif isinstance(var, CellVar):
-        yield var.content
+        yield from (var.content,) if var.is_read else ()
     elif isinstance(var, BoundMethodVar):
         yield from (var.fn, var.obj)
     elif isinstance(var, PartialVar):

@@ -1,16 +1,18 @@
 """Models `tensor.register_hook(fn)` and `retain_grad()` as graph nodes that do the same to the real tensor.
 
-The hook is traced into a graph of its own, which the backward pass runs. A hook that changes objects breaks the graph:
-its effects belong to the backward pass and cannot be replayed after the forward pass.
+The hook is traced into a graph of its own, which the backward pass runs. Of a hook that changes objects, or reads what
+may change before the backward pass, the node registers the program's own function; where that is not known before the
+graph runs, the graph breaks.
 """
 
 from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.hooks import RemovableHandle
 
 from ...core.in_order import for_autograd, in_order
@@ -27,51 +29,70 @@ from ..registry import Args, Kwargs, register
 from ..torch_objects.tensor import TensorVar, tensor_and_args
 from ..traced_graph import TracedGraph
 from ..tracer import Tracer
+from .called_hooks import Ingredients, NotKnown
 from .control_flow import state_of, unchanged
+from .late_reads import LateReads
 
 
-class TracedHook:
-    """A hook that was traced when it was registered, by `node`. The backward pass calls it later: then it reads what
-    cells, containers and attributes hold by that time."""
+class _Traced(NamedTuple):
+    """The graph of a hook; `lifted`: the values that it takes after the gradient; `reads_changeable`: whether it reads
+    what code outside of the frame may change before the hook runs."""
 
-    def __init__(self, tx: Tracer, tensor: TensorVar, hook: Var, node: Any, text: str) -> None:
-        """`text`: the traced graph."""
-        self.tx, self.tensor, self.hook, self.node, self.text = tx, tensor, hook, node, text
+    gm: Any
+    lifted: list[Var]
+    reads_changeable: bool
+
+
+class RegisteredHook:
+    """A hook that `node` registers. The backward pass calls it later: then it reads what cells, containers and
+    attributes hold by that time. `traced` is None if the node registers the program's own function."""
+
+    def __init__(self, tx: Tracer, tensor: TensorVar, hook: Var, node: Any, traced: _Traced | None) -> None:
+        self.tx, self.tensor, self.hook, self.node, self.traced = tx, tensor, hook, node, traced
+        self.text = "" if traced is None else str(traced.gm.graph)
         self.changes = tx.effects.changes
         self.kept: list[Any] = []
         self.state = state_of(tx, [hook], self.kept)
 
-    def is_outdated(self) -> bool:
-        """Whether the program has changed since what the hook may have read."""
-        changed = self.tx.effects.changes != self.changes
-        return changed or not unchanged(self.state, state_of(self.tx, [self.hook]))
+    def is_right(self) -> bool:
+        """Whether the node will register what the program has made of the hook by the end of the frame, if need be
+        after tracing it again."""
+        if self.node._erased:
+            return True
+        current = unchanged(self.state, state_of(self.tx, [self.hook]))
+        if self.traced is None:
+            # a pass within the graph would see objects as they were before the frame
+            return current and not _differentiates(self.node)
+        return current and self.tx.effects.changes == self.changes or self._trace_again()
 
     def escapes(self, rebuilt: Container[int]) -> bool:
         """Whether an object that the hook reads is there after the frame, where the program may change it before the
-        backward pass: a new one that is needed, or a container that existed before. `rebuilt`: the ids of the Vars that
-        the new bytecode rebuilds."""
+        backward pass: a new one that is needed, or, if the hook was traced, one that existed before. `rebuilt`: the ids
+        of the Vars that the new bytecode rebuilds."""
+        if self.node._erased:
+            return False
         kept: list[Any] = []
         state_of(self.tx, [self.hook], kept)
-        new = (isinstance(var, _CHANGEABLE) and var.source is None and id(var) in rebuilt for var in kept)
-        return any(new) or any(isinstance(var, _CONTAINERS) and var.source is not None for var in kept)
+        if any(isinstance(var, _CHANGEABLE) and var.source is None and id(var) in rebuilt for var in kept):
+            return True
+        outside = any(isinstance(var, _CONTAINERS) and var.source is not None for var in kept)
+        return self.traced is not None and (outside or self.traced.reads_changeable)
 
-    def trace_again(self) -> bool:
+    def _trace_again(self) -> bool:
         """Trace the hook with what it reads now, at the end of the frame. False if that fails, if a backward pass of
         the graph has called it when it read something else, or if it takes values that are computed after it was
         registered."""
-        if self.node._erased:
-            return True
-        tx = self.tx
+        tx, before = self.tx, self.traced
         traced = tx.speculate(lambda: _trace(tx, self.tensor, self.hook))
-        if traced is None:
+        if traced is None or before is None:
             return False
-        gm, lifted = traced
-        args = [tx.graph.values.for_node(var) for var in lifted]
-        if (str(gm.graph), args) == (self.text, [*self.node.args[1:]]):
+        self.traced = traced._replace(reads_changeable=traced.reads_changeable or before.reads_changeable)
+        args = [tx.graph.values.for_node(var) for var in traced.lifted]
+        if (str(traced.gm.graph), args) == (self.text, [*self.node.args[1:]]):
             return True
         if _differentiates(self.node) or not all(arg < self.node for arg in args):
             return False
-        self.node.target, self.node.args = _hooking(gm), (self.node.args[0], *args)
+        self.node.target, self.node.args = _hooking(_runs(traced.gm)), (self.node.args[0], *args)
         return True
 
 
@@ -80,18 +101,26 @@ _CHANGEABLE = (CellVar, *_CONTAINERS, InstanceVar)
 
 
 def check_escapes(graph: TracedGraph, rebuilt: Container[int]) -> None:
-    """Have hooks registered eagerly that may read what the program changes after the frame; `rebuilt` as above."""
-    if any(not hook.node._erased and hook.escapes(rebuilt) for hook in graph.traced_hooks):
-        graph.history.traces_hooks = False
-        raise Restart()
+    """Do not trace hooks that may read what the program changes after the frame; `rebuilt` as above."""
+    for hook in graph.registered_hooks:
+        if hook.escapes(rebuilt):
+            _give_up(graph, hook)
 
 
 def follow_changes(graph: TracedGraph) -> None:
     """Trace the hooks again that read what the program has changed since they were registered."""
-    hooks: list[TracedHook] = graph.traced_hooks
-    if not all(hook.trace_again() for hook in hooks if hook.is_outdated()):
+    for hook in graph.registered_hooks:
+        if not hook.is_right():
+            _give_up(graph, hook)
+
+
+def _give_up(graph: TracedGraph, hook: RegisteredHook) -> NoReturn:
+    """Begin again, and register hooks in another way than this one was."""
+    if hook.traced is None:
+        graph.history.calls_hooks = False
+    else:
         graph.history.traces_hooks = False
-        raise Restart()
+    raise Restart()
 
 
 class TensorHookVar(Var):
@@ -145,17 +174,24 @@ def _handle(tensor: torch.Tensor, place: int) -> RemovableHandle:
     return handle
 
 
-def _hooking(gm: Any) -> Callable[..., torch.Tensor]:
-    """The function that the node calls; `gm(gradient, *values)` computes the new gradient."""
+def _hooking(make: Callable[[Sequence[Any]], Any], fakes: bool = True) -> Callable[..., torch.Tensor]:
+    """The function that the node calls; `make(values)` makes the hook of the values that the graph passes. `fakes`:
+    whether fake tensors get the hook, too, so that backward passes that are traced call it."""
 
     @for_autograd
     @in_order
     def register_hook(tensor: torch.Tensor, *values: Any) -> torch.Tensor:
-        tensor.register_hook(lambda gradient: gm(gradient, *values)[0])
+        if fakes or not isinstance(tensor, FakeTensor):
+            tensor.register_hook(make(values))
         return tensor
 
     register_hook.__qualname__, register_hook.__module__ = "register_hook", __name__
     return register_hook
+
+
+def _runs(gm: Any) -> Callable[[Sequence[Any]], Any]:
+    """The hook that computes the new gradient by `gm(gradient, *values)`."""
+    return lambda values: lambda gradient: gm(gradient, *values)[0]
 
 
 @for_autograd
@@ -169,29 +205,52 @@ def retain_grad(tensor: torch.Tensor) -> torch.Tensor:
 def _register_hook(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     tensor, args = tensor_and_args(args)
     hook = args[0] if args else kwargs["hook"]
-    if not tx.graph.history.traces_hooks:
-        return tensor.unsupported(tx, "register_hook() of a function that reads what changes later")
     if not tensor.fake.requires_grad or tx.graph.in_mode:
         return tensor.unsupported(tx, "register_hook() in a nested graph, under a mode, or without a gradient,")
-    gm, lifted = _trace(tx, tensor, hook)
-    node = _early(tx, tensor, _hooking(gm), lifted)
-    tx.graph.traced_hooks.append(TracedHook(tx, tensor, hook, node, str(gm.graph)))
+    if tx.graph.removes_hooks:
+        return tensor.unsupported(tx, "register_hook() after a hook was removed")
+    called = _called(tx, hook)
+    if tx.graph.history.traces_hooks:
+        traced = _trace(tx, tensor, hook) if called is None else tx.speculate(lambda: _trace(tx, tensor, hook))
+        if traced is None:
+            tx.graph.history.traces_hooks = False
+            raise Restart()
+        node = _early(tx, tensor, _hooking(_runs(traced.gm)), traced.lifted)
+    elif called is not None:
+        traced, (make, ingredients) = None, called
+        node = _early(tx, tensor, _hooking(make, fakes=False), ingredients.tensors)
+        ingredients.guard()
+    else:
+        return tensor.unsupported(tx, "register_hook() of a function that reads what changes later")
+    tx.graph.registered_hooks.append(RegisteredHook(tx, tensor, hook, node, traced))
     handle = TensorHookVar(tensor, node)
     tensor.hooks.append(handle)
     return handle
 
 
-def _trace(tx: Tracer, tensor: TensorVar, hook: Var) -> tuple[Any, list[Var]]:
-    """The graph of a hook, and the values that it takes after the gradient."""
+def _called(tx: Tracer, hook: Var) -> tuple[Callable[[Sequence[Any]], Any], Ingredients] | None:
+    """What makes the hook as the program's own function, and of which tensors; None if that is not known."""
+    ingredients = Ingredients(tx)
+    try:
+        return (ingredients.make(hook), ingredients) if tx.graph.history.calls_hooks else None
+    except NotKnown:
+        return None
+
+
+def _trace(tx: Tracer, tensor: TensorVar, hook: Var) -> _Traced:
     nested = tx.graph.stack.enter()
     with tx.graph.fake_mode:
         gradient = tx.graph.stack.tensor_argument(torch.empty_like(tensor.fake).detach())
     effects, before = len(tx.effects), state_of(tx, [hook])
     with torch.no_grad():  # the backward pass runs without recording gradients
+        outer, reads = tx.outside_reads, LateReads()
+        tx.outside_reads = reads
         try:
             result = tx.call(hook, [gradient], {})
         except Raised as raised:
             return tensor.unsupported(tx, f"a hook that raises {raised.exc.describe()}")
+        finally:
+            tx.outside_reads = outer
         if len(tx.effects) != effects or not unchanged(before, state_of(tx, [hook])) or torch.is_grad_enabled():
             return tensor.unsupported(tx, "a hook that changes objects")
     if gradient.fake._version or tx.graph.stack.changes_lifted():
@@ -199,7 +258,7 @@ def _trace(tx: Tracer, tensor: TensorVar, hook: Var) -> tuple[Any, list[Var]]:
     outputs = [result] if isinstance(result, TensorVar) else []
     if not outputs and not (result.is_constant() and result.constant() is None):
         return tensor.unsupported(tx, f"a hook that returns {result.describe()}")
-    return tx.graph.end_nested(nested, outputs or [gradient])
+    return _Traced(*tx.graph.end_nested(nested, outputs or [gradient]), reads.changeable)
 
 
 @register(torch.Tensor, method="retain_grad")

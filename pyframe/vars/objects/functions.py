@@ -53,6 +53,11 @@ class CellVar(Var):
         self.name = name
 
     @property
+    def is_read(self) -> bool:
+        """Whether the content has a Var."""
+        return self._read is None
+
+    @property
     def content(self) -> Var | None:
         if self._read is not None:
             content = self._read()

@@ -124,7 +124,7 @@ def _issubclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 def _attribute(tx: Tracer, obj: Var, name: str) -> Var | None:
     try:
-        return obj.getattr_(tx, name)
+        return tx.getattr(obj, name)
     except Raised as raised:
         if not issubclass(raised.exc.python_type(), AttributeError):
             raise
@@ -142,7 +142,7 @@ def _name(tx: Tracer, name: Var) -> str:
 def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     name = _name(tx, args[1])
     if len(args) == 2:
-        return args[0].getattr_(tx, name)
+        return tx.getattr(args[0], name)
     return _attribute(tx, args[0], name) or args[2]
 
 

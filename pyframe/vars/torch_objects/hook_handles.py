@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
 from ..codegen import Codegen
 from ..containers.sequence import ListVar, TupleVar
+from ..objects.functions import FunctionVar
 from ..objects.instances import InstanceVar
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
 from ..registry import register
 from ..tracer import Tracer
+
+_REMOVE: Any = RemovableHandle.remove
 
 
 class HookIdVar(Var):
@@ -76,3 +80,13 @@ def _handle(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     handle.setattr_(tx, "id", HookIdVar())
     handle.setattr_(tx, "extra_dict_ref", TupleVar([HooksRefVar(each) for each in more]))
     return handle
+
+
+@register(RemovableHandle.remove)
+def _remove(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`remove()` of a handle that existed before the frame changes the dict of hooks after the graph. A hook that the
+    graph registers would be lost if it is in the same dict."""
+    if tx.graph.registered_hooks:
+        return args[0].unsupported(tx, "remove() after a hook was registered")
+    tx.graph.removes_hooks = True
+    return tx.inline(FunctionVar(_REMOVE), args, kwargs)
