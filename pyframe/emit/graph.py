@@ -100,6 +100,7 @@ class GraphBuilder:
         self.metadata_read: set[str] = set()  # what the program read of tensors, such as "dtype" and "stride"
         self.registered_hooks: list[Any] = []
         self.removes_hooks = False
+        self.pushed_hooks: list[Any] = []
         self._chosen: set[int] = set()  # the memory of results that are one of several tensors, see `note_choice`
         self._candidates: set[int] = set()  # the memory of these tensors
         self.required: Var | None = None  # a 0-d bool tensor, False if the results of the graph are not valid

@@ -177,6 +177,7 @@ class TracedGraph(Protocol):
     error_may_be_handled: bool  # whether a node may raise, depending on elements, what the program handles
     registered_hooks: list[Any]  # of tensors: `higher_order.tensor_hooks.RegisteredHook`
     removes_hooks: bool  # whether the frame removes hooks of objects that existed before, after the graph
+    pushed_hooks: list[Any]  # (mode, effect) of each `saved_tensors_hooks` in force, the innermost last
     metadata_read: set[str]  # what the program read of tensors besides values and `shape`: "dtype", "stride" and so on
     ran_backward: bool  # whether the graph runs a backward pass that sets gradients of leaves
 

@@ -51,6 +51,8 @@ from .higher_order import (  # noqa: F401  registers the models of these modules
     flex_attention,
     forward_ad,
     module_hooks,
+    node_hooks,
+    saved_hooks,
     tensor_hooks,
     transforms,
 )

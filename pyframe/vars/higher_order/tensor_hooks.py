@@ -62,7 +62,7 @@ class RegisteredHook:
         current = unchanged(self.state, state_of(self.tx, [self.hook]))
         if self.traced is None:
             # a pass within the graph would see objects as they were before the frame
-            return current and not _differentiates(self.node)
+            return current and not differentiates(self.node)
         return current and self.tx.effects.changes == self.changes or self._trace_again()
 
     def escapes(self, rebuilt: Container[int]) -> bool:
@@ -90,7 +90,7 @@ class RegisteredHook:
         args = [tx.graph.values.for_node(var) for var in traced.lifted]
         if (str(traced.gm.graph), args) == (self.text, [*self.node.args[1:]]):
             return True
-        if _differentiates(self.node) or not all(arg < self.node for arg in args):
+        if differentiates(self.node) or not all(arg < self.node for arg in args):
             return False
         self.node.target, self.node.args = _hooking(_runs(traced.gm)), (self.node.args[0], *args)
         return True
@@ -148,7 +148,7 @@ class TensorHookVar(Var):
         if name != "remove" or self.registers.graph is not tx.graph.graph:
             return super().call_method(tx, name, args, kwargs)
         if self in self.tensor.hooks:
-            if _differentiates(self.registers):
+            if differentiates(self.registers):
                 return self.unsupported(tx, "remove() after a backward pass")
             self.tensor.hooks.remove(self)
             before = self.registers.args[0]
@@ -280,13 +280,13 @@ def _early(tx: Tracer, tensor: TensorVar, target: Callable[..., Any], more: Sequ
     node = tensor.node
     if used:
         known = _up_to(tx, producer)
-        if _differentiates(producer) or tensor.fake._version or any(arg not in known for arg in node.args[1:]):
+        if differentiates(producer) or tensor.fake._version or any(arg not in known for arg in node.args[1:]):
             return tensor.unsupported(tx, f"{target.__name__}() after the tensor was used")
         producer.append(node)
     return node
 
 
-def _differentiates(first: Any) -> bool:
+def differentiates(first: Any) -> bool:
     """Whether a node after `first` runs a backward pass, which calls the hooks that are registered by then."""
     targets = (node.target for node in first.graph.nodes if node > first)
     return any(target is torch.autograd.grad or getattr(target, "runs_backward", False) for target in targets)

@@ -444,10 +444,13 @@ class GradFnVar(Var):
         if name == "name" and not args and self.tensor.source is None and self.tensor.node is self.result:
             assert self.tensor.fake.grad_fn is not None
             return ConstVar(self.tensor.fake.grad_fn.name())
+        if (model := method_model(torch.autograd.graph.Node, name)) is not None:
+            return model(tx, [self, *args], dict(kwargs))
         return self.unsupported(tx, f"method {name!r}")
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        return MethodVar(self, name) if name == "name" else super().getattr_(tx, name)
+        modelled = name == "name" or method_model(torch.autograd.graph.Node, name) is not None
+        return MethodVar(self, name) if modelled else super().getattr_(tx, name)
 
     def reconstruct(self, cg: Codegen) -> None:
         if self.result is not self.tensor.node:
