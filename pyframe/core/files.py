@@ -28,7 +28,7 @@ def _torch() -> str:
 
 _OURS = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "inductor") + os.sep)
 OWN_ROOTS = (*_OURS, _torch())  # pyframe, inductor and torch
-_LIBRARIES = (*OWN_ROOTS, *_root("numpy"))
+LIBRARIES = (*OWN_ROOTS, *_root("numpy"))
 _SKIPPED_ROOTS = (*OWN_ROOTS, sysconfig.get_path("stdlib") + os.sep, "<frozen")
 _PACKAGES = os.sep + "site-packages" + os.sep
 
@@ -37,7 +37,7 @@ _PACKAGES = os.sep + "site-packages" + os.sep
 def skipped_file(filename: str) -> bool:
     """Whether a file belongs to torch, NumPy, the standard library or this project, so that its code is never captured
     on its own nor quoted as the user's."""
-    if filename.startswith(_LIBRARIES):
+    if filename.startswith(LIBRARIES):
         return True
     return filename.startswith(_SKIPPED_ROOTS) and _PACKAGES not in filename
 

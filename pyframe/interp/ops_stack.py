@@ -3,6 +3,7 @@ operators."""
 
 from __future__ import annotations
 
+import io
 from typing import Any, NoReturn
 
 from ..core.source import CallSource, ClosureSource, LocalSource
@@ -103,6 +104,10 @@ def _release(frame: Frame, dropped: Var) -> None:
             )
 
 
+# Classes whose finalizers only free memory.
+_SILENT = (io.StringIO, io.BytesIO)
+
+
 def _finalize(frame: Frame, dropped: Var | None) -> None:
     """Break the graph before a resume function drops an object whose class has a finalizer: that of a suspended
     generator runs its `finally` blocks. The arguments of other functions are also held by the caller."""
@@ -114,7 +119,7 @@ def _finalize(frame: Frame, dropped: Var | None) -> None:
     cls = type(dropped.value if isinstance(dropped, UntouchedVar) else tx.existing(dropped))
     if isinstance(dropped, UntouchedVar):
         tx.guard(source, "TYPE", cls)
-    if lookup(cls, "__del__") is not MISSING:
+    if lookup(cls, "__del__") is not MISSING and cls not in _SILENT:
         tx.graph_break("unsupported-object", f"an instance of {cls.__qualname__}, which has a finalizer, is dropped")
 
 

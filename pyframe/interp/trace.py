@@ -486,6 +486,9 @@ class Trace:
     def written_global(self, names: dict[str, Any], name: str) -> Var | None:
         return self.global_names.written(names, name)
 
+    def store_global(self, names: dict[str, Any], name: str, value: Var) -> None:
+        self.global_names.store(names, name, value)
+
     def raise_from(self, exc_type: type[BaseException], cause: Var, *args: Any) -> NoReturn:
         exc = ExceptionVar(exc_type, [make(arg) for arg in args])
         exc.set_context(self, cause)

@@ -174,6 +174,9 @@ class Tracer(Protocol):
     def written_global(self, names: dict[str, Any], name: str) -> Var | None:
         """What the traced program has assigned to a variable of a globals dict so far; None if nothing."""
 
+    def store_global(self, names: dict[str, Any], name: str, value: Var) -> None:
+        """Assign to a variable of a globals dict."""
+
     def cell(self, cell: types.CellType, source: Source | None) -> CellVar:
         """The Var of a closure cell; the same cell always gives the same Var within a trace."""
         ...

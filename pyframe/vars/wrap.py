@@ -80,6 +80,7 @@ from .protocol.class_reads import lookup
 from .protocol.const import PASSED_ON, ConstVar, MethodVar, PassedConstVar
 from .protocol.opaque import OpaqueVar
 from .registry import call_model
+from .stdlib import text_streams  # noqa: F401  registers the models
 from .stdlib.debuggers import wrap_watcher
 from .stdlib.locks import LOCKS, SharedLockVar
 from .stdlib.pure_functions import PATTERNS, wrap_decimal, wrap_pattern

@@ -85,13 +85,14 @@ def f(x):
     with torch.device("cpu"), Mode():
         return x + torch.ones(3)
 """),
-    ("`warnings.catch_warnings(record=True)`, filters that raise, operators inside that warn, and the end of a block with "
-     "another break in it",
+    ("Operators that warn inside of `warnings.catch_warnings`, warnings that it records once only "
+     "(`simplefilter(\"default\")`), and the end of a block with another break in it",
      "unsupported-object", """
 import warnings
 def f(x):
-    with warnings.catch_warnings(record=True):
-        return x + 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.nn.functional.mse_loss(x, x[:1])
 """),
     ("A tensor subclass with its own `__getattr__` or `__setattr__`", "unsupported-object", """
 class Named(torch.Tensor):

@@ -6,9 +6,11 @@ Python (for example `torch.backends.cudnn.enabled`), reads and writes trace the 
 
 from __future__ import annotations
 
+import builtins
 import types
 from typing import Any
 
+from ...core.files import LIBRARIES
 from ...core.source import AttrSource, ConstSource, InstanceDictSource
 from ..codegen import Codegen
 from ..protocol.base import HeldVar, Var
@@ -58,10 +60,12 @@ class PyModuleVar(HeldVar):
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         through = None if value is None else self._descriptor(tx, name, "__set__")
-        if value is None or through is None:
+        if value is not None and through is not None:
+            tx.call(through[0], [through[1], self, value], {})
+        elif value is None or type(self.value) is not types.ModuleType or _is_relied_on(self.value):
             super().setattr_(tx, name, value)
-            return
-        tx.call(through[0], [through[1], self, value], {})
+        else:
+            tx.store_global(vars(self.value), name, value)
 
     def _descriptor(self, tx: Tracer, name: str, method: str) -> tuple[Var, Var] | None:
         """The method (`__get__` or `__set__`) and the descriptor, if the class of the module has a data descriptor of
@@ -81,3 +85,12 @@ class PyModuleVar(HeldVar):
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
+
+
+def _is_relied_on(module: types.ModuleType) -> bool:
+    """Whether a module belongs to torch, NumPy or this project, whose own code reads its variables unseen; or has the
+    builtins, which code finds without a read of a variable."""
+    if module is builtins:
+        return True
+    file = vars(module).get("__file__")
+    return isinstance(file, str) and file.startswith(LIBRARIES)

@@ -2,7 +2,7 @@
 
 The filters of the process do not change while tracing, nor after the graph: `warnings.warn` looks at those of the
 traced contexts first (`stdlib.warnings`). At a graph break inside the block the real context is entered, with these
-filters. A block that records warnings breaks the graph.
+filters. A block that records warnings gets a list, to which the model of `warnings.warn` appends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any
 
 from ..codegen import Codegen
 from ..containers.iterator import NotRebuilt
+from ..containers.sequence import ListVar
 from ..objects.originals import changed_by_models
+from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar
 from ..registry import Args, Handler, Kwargs, register
@@ -43,6 +45,19 @@ class Filtered(warnings.catch_warnings):
             present.insert(0, each)
 
 
+class Recording(Filtered):
+    """A `Filtered` that appends warnings to `log`, which the program has already."""
+
+    def __init__(self, filters: Sequence[Filter], log: list[Any]) -> None:
+        super().__init__(filters)
+        self._log = log
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        module: Any = warnings
+        module._showwarnmsg_impl, module.showwarning = self._log.append, module._showwarning_orig
+
+
 def forget_printed() -> None:
     """What entering and leaving a context does besides: a warning that was printed once is printed again."""
     with warnings.catch_warnings():
@@ -50,14 +65,16 @@ def forget_printed() -> None:
 
 
 class CatchWarningsVar(ContextVar):
-    """A `catch_warnings` that records nothing. `filters`: those that it has added, the last first. `can_rebuild`:
-    whether it is entered, and no warning that is issued after the graph depends on the filters around it."""
+    """A `catch_warnings`. `filters`: those that it has added, the last first. `records`: whether it records warnings;
+    `log` is then the list of them. `can_rebuild`: whether it is entered, and no warning that is issued after the graph
+    depends on the filters around it."""
 
-    __slots__ = ("can_rebuild", "filters", "first", "step")
+    __slots__ = ("can_rebuild", "filters", "first", "log", "records", "step")
 
-    def __init__(self, first: Sequence[Filter], step: int) -> None:
+    def __init__(self, first: Sequence[Filter], step: int, records: bool = False) -> None:
         super().__init__(warnings.catch_warnings)
-        self.first, self.step = first, step
+        self.first, self.step, self.records = first, step, records
+        self.log: ListVar | None = None
         self.filters: list[Filter] = []
         self.can_rebuild = False
 
@@ -68,7 +85,7 @@ class CatchWarningsVar(ContextVar):
         return True
 
     def clone(self) -> ContextVar:
-        return CatchWarningsVar(self.first, self.step)
+        return CatchWarningsVar(self.first, self.step, self.records)
 
     def enter(self, tx: Tracer) -> Var:
         if self in tx.warning_contexts or tx.graph.stack.is_nested:
@@ -77,7 +94,8 @@ class CatchWarningsVar(ContextVar):
         self.filters = list(self.first)
         tx.warning_contexts.insert(0, self)
         tx.effects.add("CALL", None, (forget_printed, [], {}), tx.user_line())
-        return ConstVar(None)
+        self.log = ListVar([]) if self.records else None
+        return self.log or ConstVar(None)
 
     def exit(self, tx: Tracer) -> Var:
         if tx.warning_contexts[:1] != [self]:
@@ -89,8 +107,10 @@ class CatchWarningsVar(ContextVar):
     def reconstruct(self, cg: Codegen) -> None:
         if not self.can_rebuild:
             raise NotRebuilt(self.describe(), self.step, "unsupported-object")
-        cg.load_const(Filtered)
-        cg.call_top(lambda: cg.load_const(tuple(self.filters)))
+        log = self.log
+        cg.load_const(Filtered if log is None else Recording)
+        arguments = [lambda: cg.load_const(tuple(self.filters))]
+        cg.call_top(*arguments, *(() if log is None else (lambda: cg.load(log),)))
 
 
 def warn_under(filters: Sequence[Filter], warn: Any) -> None:
@@ -141,9 +161,12 @@ def _added_by(tx: Tracer, function: Any, args: Sequence[Var], kwargs: Mapping[st
 
 @register(warnings.catch_warnings)
 def _catch_warnings(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    action = kwargs.get("action")
-    if args or any(not _is(value, name) for name, value in kwargs.items() if name in ("record", "module")):
-        return tx.graph_break("unsupported-object", "catch_warnings() that records, or of another module,")
+    action, record = kwargs.get("action"), slots.constant_or(kwargs.get("record", ConstVar(False)), None)
+    module = kwargs.get("module")
+    if args or not isinstance(record, bool) or module is not None and slots.constant_or(module, module) is not None:
+        return tx.graph_break("unsupported-object", "catch_warnings() with these arguments")
+    if record and hasattr(warnings, "_get_context"):  # CPython 3.14 and later: the context keeps the list
+        return tx.graph_break("unsupported-object", "catch_warnings() that records")
     rest = {name: value for name, value in kwargs.items() if name not in ("record", "module", "action")}
     first: list[Filter] = []
     if action is not None and not (action.is_constant() and action.constant() is None):
@@ -151,12 +174,7 @@ def _catch_warnings(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         if added is None:
             return tx.graph_break("unsupported-object", "catch_warnings() with these arguments")
         first.append(added)
-    return CatchWarningsVar(first, tx.steps)
-
-
-def _is(value: Var, name: str) -> bool:
-    """Whether an argument has its default."""
-    return value.is_constant() and value.constant() is (False if name == "record" else None)
+    return CatchWarningsVar(first, tx.steps, record)
 
 
 def _adding(function: Any) -> Handler:

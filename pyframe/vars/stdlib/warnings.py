@@ -1,8 +1,8 @@
 """Models `warnings.warn`.
 
 A warning that would only be printed or ignored is issued after the graph, under the filters in force at that time.
-The graph breaks, and the real call is made, where a filter turns the warning into an error or where code records or
-handles warnings.
+What a `catch_warnings` of the frame makes of it is done while tracing: its filters may turn the warning into an
+exception, and it may record it. The graph breaks, and the real call is made, where filters of the process do so.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from ...core.files import our_file
 from ...core.guard import UserLine
 from ...core.source import ConstSource
-from ..protocol.base import NotConstant, Var
-from ..protocol.const import ConstVar
+from ..protocol.base import NotConstant, Raised, Var
+from ..protocol.const import ConstVar, make
 from ..registry import register
 from ..tracer import Tracer
 from .warning_filters import Filter, filters_of, warn_under
@@ -96,7 +96,16 @@ def _model(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     action = prints.action(filters)
     if action == "ignore":
         return ConstVar(None)
-    if action == "error" or not prints(warnings):
+    if action == "error":
+        raise Raised(tx.call(make(category), [ConstVar(text)], {}))
+    if (log := _log(tx)) is not None:
+        if action not in ("always", "all"):
+            return _for_real(tx, "that is recorded once")
+        issued = [tx.call(make(category), [ConstVar(text)], {}), make(category)]
+        place = [ConstVar(where.filename), ConstVar(where.lineno)]
+        log.call_method(tx, "append", [tx.call(make(warnings.WarningMessage), [*issued, *place], {})], {})
+        return ConstVar(None)
+    if not prints(warnings):
         return _for_real(tx, "that may do more than print")
     tx.guard(ConstSource.of(warnings, "warnings"), "PREDICATE", (prints, (), f"only prints {text!r}"))
     warn: Callable[..., None] = functools.partial(
@@ -108,6 +117,11 @@ def _model(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         warn.issues_warning = True  # type: ignore[attr-defined]
     tx.effects.add("CALL", None, (warn, [], {}), where)
     return ConstVar(None)
+
+
+def _log(tx: Tracer) -> Var | None:
+    """The list of the innermost context that records warnings; None if there is none."""
+    return next((context.log for context in tx.warning_contexts if context.log is not None), None)
 
 
 def _for_real(tx: Tracer, what: str) -> Var:

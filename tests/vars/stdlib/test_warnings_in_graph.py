@@ -66,7 +66,7 @@ def of_the_caller(x):
     return x + 1
 
 
-@broken()
+@whole()
 def made_an_error(x):
     with warnings.catch_warnings():
         warnings.simplefilter("error", Odd)
@@ -77,7 +77,7 @@ def made_an_error(x):
     return x
 
 
-@broken()
+@(broken if hasattr(warnings, "_get_context") else whole)()
 def recorded(x):
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
