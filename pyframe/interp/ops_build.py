@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.python_compat import TOO_MANY_VALUES_COUNTED, UNHASHABLE_ELEMENT
+from ..core.python_compat import TOO_MANY_VALUES_COUNTED
 from ..vars.containers.coroutines import WrappedItemVar
 from ..vars.containers.mapping import DictVar, key_of, pairs_of, var_of
 from ..vars.containers.sequence import ListVar, SliceVar, TupleVar
-from ..vars.containers.sets import SetVar
+from ..vars.numbers.number_sets import new_set
 from ..vars.numbers.number_text import joined_text
 from ..vars.objects.classes import ClassVar
 from ..vars.objects.functions import BoundMethodVar, FunctionVar
@@ -32,7 +32,7 @@ def build_list(frame: Frame, count: int) -> None:
 
 @op("BUILD_SET")
 def build_set(frame: Frame, count: int) -> None:
-    frame.push(SetVar([key_of(frame.tx, item, UNHASHABLE_ELEMENT) for item in frame.popn(count)]))
+    frame.push(new_set(frame.tx, frame.popn(count), set))
 
 
 @op("BUILD_MAP")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import collections
 
-from ...core.python_compat import UNHASHABLE_ELEMENT
 from ..containers.deque import DequeVar
-from ..containers.mapping import DictVar, key_of, pairs_of
+from ..containers.mapping import DictVar, pairs_of
 from ..containers.sequence import ListVar, SliceVar, TupleVar
 from ..containers.sets import SetVar
+from ..numbers.number_sets import new_set
 from ..objects.classes import is_callable
 from ..protocol import slots
 from ..protocol.base import Var
@@ -35,14 +35,14 @@ def _tuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @register(set)
 def _set(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return SetVar([key_of(tx, item, UNHASHABLE_ELEMENT) for item in _items(tx, args)])
+    return new_set(tx, _items(tx, args), set)
 
 
 @register(frozenset)
 def _frozenset(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if args and isinstance(args[0], SetVar) and args[0].cls is frozenset:
         return args[0]
-    return SetVar([key_of(tx, item, UNHASHABLE_ELEMENT) for item in _items(tx, args)], None, frozenset)
+    return new_set(tx, _items(tx, args), frozenset)
 
 
 def _mapping(cls: type) -> Handler:
