@@ -25,8 +25,6 @@ from ..tracer import Tracer
 
 # Makes an object of the values of the tensors that the graph passes.
 Make = Callable[[Sequence[Any]], Any]
-# So many captures of one function may depend on the identity of what its hooks use.
-_MOST_CAPTURES = 2
 
 
 class NotKnown(Exception):
@@ -35,16 +33,24 @@ class NotKnown(Exception):
 
 class Ingredients:
     """What the function of a hook is made of; `tensors` is filled with those of the graph. `pinned`: sources and
-    the objects that they have to be, which `guard` turns into guards."""
+    the objects that they have to be, which `guard` turns into guards. `new_cells`: cells that the frame creates, with
+    what they contained."""
 
     def __init__(self, tx: Tracer) -> None:
         self.tx = tx
         self.tensors: list[TensorVar] = []
+        # half of the captures of one function may depend on the identity of what its hooks use
+        self.pins = tx.captures < tx.options.recompile_limit // 2
         self.pinned: dict[Source, Any] = {}
+        self.new_cells: list[tuple[CellVar, Var]] = []
 
     def guard(self) -> None:
         for source, value in self.pinned.items():
             self.tx.guard(source, "ID", value)
+
+    def unchanged(self) -> bool:
+        """Whether the frame has not assigned to the variables of the hook since."""
+        return all(cell.content is content for cell, content in self.new_cells)
 
     def make(self, var: Var) -> Make:
         """A function that makes the object of `var`. Raises NotKnown."""
@@ -66,7 +72,7 @@ class Ingredients:
         return self._existing(var)
 
     def _existing(self, var: Var) -> Make:
-        if var.source is None or self.tx.captures >= _MOST_CAPTURES:
+        if var.source is None or not self.pins:
             raise NotKnown()
         try:
             value = self.tx.existing(var)
@@ -117,10 +123,11 @@ class Ingredients:
         if cell.source is None:
             if cell.content is None:
                 raise NotKnown()
+            self.new_cells.append((cell, cell.content))
             content = self.make(cell.content)
             return lambda tensors: types.CellType(content(tensors))
         source = source_of_cell(cell.source)
-        if source is None or self.tx.captures >= _MOST_CAPTURES:
+        if source is None or not self.pins:
             raise NotKnown()
         found = guard_explain.read(source, CallContext(self.tx.func, self.tx.entry_locals))
         self.pinned[source] = found

@@ -24,7 +24,7 @@ from ..registry import Args, Kwargs, register
 from ..torch_objects.tensor import GradFnVar
 from ..tracer import Tracer
 from .called_hooks import Ingredients, Make, NotKnown
-from .tensor_hooks import RegisteredHook, differentiates
+from .tensor_hooks import RegisteredHook, computing_node, differentiates
 
 
 class NodeHookVar(Var):
@@ -89,12 +89,13 @@ class _Computes:
 def _hooks_of(tx: Tracer, function: GradFnVar) -> list[Hook]:
     """The hooks of an autograd node, to which others can be added. Breaks the graph if the node is not that of one
     operator of the graph."""
-    tensor, node = function.tensor, function.result
+    tensor, node = function.tensor, computing_node(function.result)
     computes = getattr(node.target, "computes", None)
     if isinstance(computes, _Computes):
         return computes.hooks
     known = node.op in ("call_function", "call_method") and node.target is not operator.getitem
-    if not known or tensor.node is not node or getattr(node.target, "in_order", False) or tx.graph.in_mode:
+    known = known and computing_node(tensor.node) is node and not getattr(node.target, "in_order", False)
+    if not known or tx.graph.in_mode:
         return function.unsupported(tx, "a hook") or []
     called: Any = node.target
     computes = _Computes(getattr(torch.Tensor, called) if node.op == "call_method" else called)
@@ -115,12 +116,13 @@ def _model(method: str) -> Callable[[Tracer, Args, Kwargs], Var]:
         if ingredients.tensors or not tx.graph.history.calls_hooks or tx.graph.stack.is_nested:
             return function.unsupported(tx, f"{method}() of this hook")
         hooks = _hooks_of(tx, function)
-        if differentiates(function.result):
+        node = computing_node(function.result)
+        if differentiates(node):
             return function.unsupported(tx, f"{method}() after a backward pass")
         ingredients.guard()
-        hook = Hook(function.result, method, make)
+        hook = Hook(node, method, make)
         hooks.append(hook)
-        tx.graph.registered_hooks.append(RegisteredHook(tx, function.tensor, fn, function.result, None))
+        tx.graph.registered_hooks.append(RegisteredHook(tx, function.tensor, fn, node, ingredients))
         return NodeHookVar(hooks, hook, tx.steps)
 
     return registered

@@ -13,6 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from inductor.modes import recorded
 
+from ..containers.mapping import DictVar
+from ..containers.sequence import ListVar
+from ..containers.sets import SetVar
 from ..protocol.base import Raised, Var
 from ..protocol.const import ConstVar
 from ..registry import Args, Kwargs, register
@@ -29,15 +32,25 @@ _DISABLED = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
 
 
 class _PushedHook(RegisteredHook):
-    """The pack or unpack hook that `node` pushes. `reads_changeable`: see `LateReads`."""
+    """The pack or unpack hook that `node` pushes. `reads_changeable`: whether the
+    frame may change what it reads."""
 
-    def __init__(self, tx: Tracer, tensor: TensorVar, hook: Var, node: Any, reads_changeable: bool) -> None:
-        super().__init__(tx, tensor, hook, node, None)
-        self.reads_changeable = reads_changeable
+    made: Ingredients
+
+    def __init__(self, tx: Tracer, tensor: TensorVar, hook: Var, node: Any, made: Ingredients, reads: bool) -> None:
+        super().__init__(tx, tensor, hook, node, made)
+        self.reads_changeable = reads or _reads_containers(tx, hook)
 
     def is_right(self) -> bool:
         changed = self.reads_changeable and self.tx.effects.changes != self.changes
-        return not changed and unchanged(self.state, state_of(self.tx, [self.hook]))
+        return not changed and self.made.unchanged()
+
+
+def _reads_containers(tx: Tracer, hook: Var) -> bool:
+    """Whether a hook reads a list, dict or set that existed before."""
+    kept: list[Any] = []
+    state_of(tx, [hook], kept)
+    return any(isinstance(var, ListVar | DictVar | SetVar) for var in kept)
 
 
 def _pushing(pack: Make, unpack: Make) -> tuple[Any, Any]:
@@ -94,7 +107,7 @@ def _push(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     # if the frame ends before the hooks are popped, they stay in force
     effect = tx.effects.add("CALL", None, (_PUSH, [pack, unpack], {}), tx.user_line())
     tx.graph.pushed_hooks.append((mode, effect))
-    hooks = [_PushedHook(tx, example, each, mode[1], reads.changeable) for each in args]
+    hooks = [_PushedHook(tx, example, each, mode[1], ingredients, reads.changeable) for each in args]
     tx.graph.registered_hooks.extend(hooks)
     return ConstVar(None)
 

@@ -45,24 +45,24 @@ class _Traced(NamedTuple):
 
 class RegisteredHook:
     """A hook that `node` registers. The backward pass calls it later: then it reads what cells, containers and
-    attributes hold by that time. `traced` is None if the node registers the program's own function."""
+    attributes hold by that time. `made`: its trace, or what the program's own function is made of."""
 
-    def __init__(self, tx: Tracer, tensor: TensorVar, hook: Var, node: Any, traced: _Traced | None) -> None:
-        self.tx, self.tensor, self.hook, self.node, self.traced = tx, tensor, hook, node, traced
-        self.text = "" if traced is None else str(traced.gm.graph)
+    def __init__(self, tx: Tracer, tensor: TensorVar, hook: Var, node: Any, made: _Traced | Ingredients) -> None:
+        self.tx, self.tensor, self.hook, self.node, self.made = tx, tensor, hook, node, made
+        self.text = str(made.gm.graph) if isinstance(made, _Traced) else ""
         self.changes = tx.effects.changes
         self.kept: list[Any] = []
-        self.state = state_of(tx, [hook], self.kept)
+        self.state = state_of(tx, [hook], self.kept) if isinstance(made, _Traced) else {}
 
     def is_right(self) -> bool:
         """Whether the node will register what the program has made of the hook by the end of the frame, if need be
         after tracing it again."""
         if self.node._erased:
             return True
-        current = unchanged(self.state, state_of(self.tx, [self.hook]))
-        if self.traced is None:
+        if isinstance(self.made, Ingredients):
             # a pass within the graph would see objects as they were before the frame
-            return current and not differentiates(self.node)
+            return self.made.unchanged() and not differentiates(self.node)
+        current = unchanged(self.state, state_of(self.tx, [self.hook]))
         return current and self.tx.effects.changes == self.changes or self._trace_again()
 
     def escapes(self, rebuilt: Container[int]) -> bool:
@@ -71,22 +71,24 @@ class RegisteredHook:
         of the Vars that the new bytecode rebuilds."""
         if self.node._erased:
             return False
+        if isinstance(self.made, Ingredients):
+            return any(id(cell) in rebuilt for cell, _ in self.made.new_cells)
         kept: list[Any] = []
         state_of(self.tx, [self.hook], kept)
         if any(isinstance(var, _CHANGEABLE) and var.source is None and id(var) in rebuilt for var in kept):
             return True
         outside = any(isinstance(var, _CONTAINERS) and var.source is not None for var in kept)
-        return self.traced is not None and (outside or self.traced.reads_changeable)
+        return outside or self.made.reads_changeable
 
     def _trace_again(self) -> bool:
         """Trace the hook with what it reads now, at the end of the frame. False if that fails, if a backward pass of
         the graph has called it when it read something else, or if it takes values that are computed after it was
         registered."""
-        tx, before = self.tx, self.traced
+        tx, before = self.tx, self.made
         traced = tx.speculate(lambda: _trace(tx, self.tensor, self.hook))
-        if traced is None or before is None:
+        if traced is None or not isinstance(before, _Traced):
             return False
-        self.traced = traced._replace(reads_changeable=traced.reads_changeable or before.reads_changeable)
+        self.made = traced._replace(reads_changeable=traced.reads_changeable or before.reads_changeable)
         args = [tx.graph.values.for_node(var) for var in traced.lifted]
         if (str(traced.gm.graph), args) == (self.text, [*self.node.args[1:]]):
             return True
@@ -116,7 +118,7 @@ def follow_changes(graph: TracedGraph) -> None:
 
 def _give_up(graph: TracedGraph, hook: RegisteredHook) -> NoReturn:
     """Begin again, and register hooks in another way than this one was."""
-    if hook.traced is None:
+    if isinstance(hook.made, Ingredients):
         graph.history.calls_hooks = False
     else:
         graph.history.traces_hooks = False
@@ -186,7 +188,15 @@ def _hooking(make: Callable[[Sequence[Any]], Any], fakes: bool = True) -> Callab
         return tensor
 
     register_hook.__qualname__, register_hook.__module__ = "register_hook", __name__
+    register_hook.returns_argument = True  # type: ignore[attr-defined]
     return register_hook
+
+
+def computing_node(node: Any) -> Any:
+    """The node that computes what `node` returns, which may be nodes before it that register hooks."""
+    while getattr(node.target, "returns_argument", False):
+        node = node.args[0]
+    return node
 
 
 def _runs(gm: Any) -> Callable[[Sequence[Any]], Any]:
@@ -215,14 +225,15 @@ def _register_hook(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         if traced is None:
             tx.graph.history.traces_hooks = False
             raise Restart()
+        made: _Traced | Ingredients = traced
         node = _early(tx, tensor, _hooking(_runs(traced.gm)), traced.lifted)
     elif called is not None:
-        traced, (make, ingredients) = None, called
-        node = _early(tx, tensor, _hooking(make, fakes=False), ingredients.tensors)
-        ingredients.guard()
+        make, made = called
+        node = _early(tx, tensor, _hooking(make, fakes=False), made.tensors)
+        made.guard()
     else:
         return tensor.unsupported(tx, "register_hook() of a function that reads what changes later")
-    tx.graph.registered_hooks.append(RegisteredHook(tx, tensor, hook, node, traced))
+    tx.graph.registered_hooks.append(RegisteredHook(tx, tensor, hook, node, made))
     handle = TensorHookVar(tensor, node)
     tensor.hooks.append(handle)
     return handle

@@ -370,3 +370,28 @@ def test_a_handle_from_before_is_removed_beside_a_new_hook():
     x = torch.ones(3, requires_grad=True)
     pyframe.compile(fn, backend="eager")(x).backward()
     torch.testing.assert_close(x.grad, torch.full((3,), 6.0))
+
+
+def test_activations_and_gradients_are_kept_in_one_graph():
+    results = []
+    for compiles in (False, True):
+        torch.manual_seed(0)
+        kept = {}
+
+        def save(name, kept=kept):
+            def hook(module, inputs, output):
+                kept[name] = output.detach()
+                output.register_hook(lambda gradient: kept.__setitem__(name + ".grad", gradient.clone()))
+
+            return hook
+
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+        for name, layer in model.named_children():
+            layer.register_forward_hook(save(name))
+        called = pyframe.compile(model, backend="eager", fullgraph=True) if compiles else model
+        for _ in range(2):
+            called(torch.arange(4.0)).sum().backward()
+        results.append(kept)
+    assert list(results[0]) == list(results[1])
+    for name in results[0]:
+        torch.testing.assert_close(results[0][name], results[1][name])

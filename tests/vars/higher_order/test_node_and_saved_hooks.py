@@ -24,6 +24,13 @@ def changes_gradients(x, seen):
     return z + 1
 
 
+def with_a_hook_of_the_tensor(x, seen):
+    y = (x * 2).sin()
+    y.register_hook(lambda gradient: seen.append("tensor"))
+    y.grad_fn.register_hook(lambda inputs, outputs: seen.append(inputs))
+    return y.exp()
+
+
 def removed(x, seen):
     y = x.sin()
     handle = y.grad_fn.register_hook(lambda inputs, outputs: seen.append("first"))
@@ -105,7 +112,7 @@ def gradient_inside(x, seen):
 
 
 ONE_GRAPH = (
-    sees_gradients, changes_gradients, removed, packed, packed_by_a_subclass, packed_by_an_object_from_before,
+    sees_gradients, changes_gradients, with_a_hook_of_the_tensor, removed, packed, packed_by_a_subclass, packed_by_an_object_from_before,
     packed_by_methods, packed_in_two_blocks, packed_and_raised, gradient_inside,
 )  # fmt: skip
 
