@@ -153,7 +153,7 @@ def _callee(frame: Frame) -> str:
 def dict_update(frame: Frame, depth: int) -> None:
     source = frame.pop()
     known = slots.has_type(source, object)
-    if known and not hasattr(source.python_type(), "keys") and not frame.tx.has_attribute(source, "keys"):
+    if known and not slots.has_method(source, "keys") and not frame.tx.has_attribute(source, "keys"):
         kind = source.python_type().__name__
         merge = frame.instr.op == "DICT_MERGE"
         text = f"argument after ** must be a mapping, not {kind}" if merge else f"{kind!r} object is not a mapping"

@@ -421,7 +421,7 @@ def pairs_of(tx: Tracer, var: Var) -> list[tuple[Any, Var]]:
     for place, item in enumerate(var.unpack(tx)):
         what = f"dictionary update sequence element #{place}"
         if not slots.has_type(item, str, bytes) and slots.has_type(item, object):
-            if not hasattr(item.python_type(), "__iter__") and not hasattr(item.python_type(), "__getitem__"):
+            if not slots.has_method(item, "__iter__") and not slots.has_method(item, "__getitem__"):
                 _not_a_pair(tx, what)
         pair = item.unpack(tx)
         if len(pair) != 2:

@@ -75,7 +75,7 @@ class SequenceVar(Var):
 
     def _place(self, tx: Tracer, key: Var, out_of_range: str) -> int:
         """`key` as an index into `items`, possibly negative; raises IndexError in the traced program."""
-        if slots.has_type(key, object) and not hasattr(key.python_type(), "__index__"):
+        if slots.has_type(key, object) and not slots.has_method(key, "__index__"):
             tx.raise_(TypeError, f"{self.type.__name__} indices must be integers or slices, not {slots.type_name(key)}")
         at = slots.index(tx, key)
         if not -len(self.items) <= at < len(self.items):

@@ -238,7 +238,7 @@ for _kind in (staticmethod, classmethod):
 @register(types.MappingProxyType)
 def _proxy(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     mapping = args[0] if args else kwargs["mapping"]
-    if not slots.has_type(mapping, object) or not hasattr(mapping.python_type(), "keys"):
+    if not slots.has_type(mapping, object) or not slots.has_method(mapping, "keys"):
         tx.raise_(TypeError, f"mappingproxy() argument must be a mapping, not {slots.type_name(mapping)}")
     return ProxyVar(mapping)
 

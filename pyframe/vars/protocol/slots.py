@@ -17,8 +17,6 @@ from .const import BINARY, ConstVar
 
 _NUMBERS = (int, float, complex)
 _is_subclass = type.__dict__["__subclasscheck__"]
-# Read through the slots of `type`, since a metaclass may override `__mro__` and `__dict__`.
-_mro, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__
 _SWAPPED = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">": "<", ">=": "<="}
 
 
@@ -69,7 +67,7 @@ def _repeated(tx: Tracer, op: str, left: Var, right: Var) -> Var | None:
     """The product of a sequence and an object with `__index__`; None for other operands."""
     for sequence, times in ((left, right), (right, left)):
         if has_type(sequence, *_SEQUENCES):
-            if not has_type(times, object) or not hasattr(times.python_type(), "__index__"):
+            if not has_type(times, object) or not has_method(times, "__index__"):
                 return None
             count = ConstVar(index(tx, times))
             found = sequence.binary(tx, op, count, False) if sequence is left else None
@@ -107,9 +105,7 @@ def _overrides(left: Var, right: Var) -> bool:
 def _has_own(left: Var, right: Var, op: str) -> bool:
     """Whether the classes of the operands have different reflected methods for `op`."""
     name = f"__r{BINARY[op].__name__.rstrip('_')}__"
-    raw = [next((held[name] for held in map(_table, _mro(side.python_type())) if name in held), None)
-           for side in (left, right)]  # fmt: skip
-    return raw[0] is not raw[1]
+    return lookup(left.python_type(), name) is not lookup(right.python_type(), name)
 
 
 def identical(tx: Tracer, left: Var, right: Var) -> bool:
@@ -197,7 +193,7 @@ def index(tx: Tracer, value: Var) -> int:
         pass
     if not has_type(value, object):
         return int(value.unsupported(tx, "use as an index"))
-    if not hasattr(value.python_type(), "__index__"):
+    if not has_method(value, "__index__"):
         tx.raise_(TypeError, f"{type_name(value)!r} object cannot be interpreted as an integer")
     result = value.base if hasattr(value, "base") else value.call_method(tx, "__index__", [], {})
     if not result.is_constant():
@@ -214,6 +210,11 @@ def has_type(value: Var, *types: type) -> bool:
     except NotConstant:
         return False
     return any(derives(kind, each) for each in types)
+
+
+def has_method(value: Var, name: str) -> bool:
+    """Whether the class of a value whose type is known has a special method, for which a guard is recorded."""
+    return lookup(value.python_type(), name) is not MISSING
 
 
 def constant_or(value: Var, default: Any) -> Any:

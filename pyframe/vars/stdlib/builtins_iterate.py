@@ -29,7 +29,7 @@ from ..tracer import Tracer
 def _iter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if len(args) == 1:
         iterator = args[0].iterate(tx)
-        if slots.has_type(iterator, object) and not hasattr(iterator.python_type(), "__next__"):
+        if slots.has_type(iterator, object) and not slots.has_method(iterator, "__next__"):
             tx.raise_(TypeError, f"iter() returned non-iterator of type {slots.type_name(iterator)!r}")
         return iterator
     function, sentinel = args
