@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import os
 import platform
 import sys
@@ -17,6 +19,7 @@ from ..process.processor import vendor
 from ..torch_compat import present
 
 _torch: Any = torch._C
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 # Settings that are not properties of `torch.backends` modules; some do not exist in every release.
 _GETTERS = present(
     _torch, "_get_cublas_allow_tf32", "_get_cublas_allow_fp16_reduced_precision_reduction",
@@ -50,7 +53,28 @@ def process_key() -> str:
 def _versions() -> tuple[Any, ...]:
     """Versions of torch and Python and the type of processor, which do not change while the process runs."""
     processor = torch.backends.cpu.get_cpu_capability(), platform.machine(), vendor(), torch.backends.mkl.is_available()
-    return torch.__version__, torch.version.git_version, sys.version_info[:2], *processor
+    return torch.__version__, torch.version.git_version, sys.version_info[:2], *processor, _library()
+
+
+# Files of torch whose functions graphs call or are decomposed by, and its libraries.
+_SOURCES = """nn/functional.py functional.py _tensor.py _decomp/decompositions.py _decomp/decompositions_for_rng.py
+    _refs/__init__.py _refs/nn/functional/__init__.py _prims_common/__init__.py _prims_common/wrappers.py
+    _meta_registrations.py""".split()
+_LIBRARIES = "lib/libtorch_cpu.so lib/libtorch_python.so lib/libtorch_cuda.so lib/libc10.so".split()
+
+
+def _library() -> tuple[Any, ...]:
+    """A hash of the files of torch that somebody may have edited or built again without changing its version, and the
+    sizes of its libraries. Not their times: caches are copied between machines."""
+    digest = hashlib.sha256()
+    for name in _SOURCES:
+        with contextlib.suppress(OSError), open(_TORCH + name, "rb") as file:
+            digest.update(file.read())
+    sizes = []
+    for name in _LIBRARIES:
+        with contextlib.suppress(OSError):
+            sizes.append((name, os.stat(_TORCH + name).st_size))
+    return digest.hexdigest(), *sizes
 
 
 def _gpus() -> tuple[Any, ...]:
@@ -87,7 +111,6 @@ def _precisions() -> list[Any]:
 # ---- operators and functions that are torch's own
 
 
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 # Namespaces of operators that torch or this package defines.
 _OWN_OPERATORS = {"aten", "prims", "prim", "pyframe", "_c10d_functional"}
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import hashlib
 import importlib
 import struct
 import sys
@@ -205,7 +206,31 @@ def _class(value: type) -> Description:
         raise NotKept(f"the class {path} without a module")
     if module == "builtins" and _BUILTIN_TYPES.get(path) is value:
         return ("builtin type", path)
-    return ("class" if _named(module, path) is value else "local class", module, path)
+    return ("class" if _named(module, path) is value else "local class", module, path, _slots_of(value))
+
+
+def _slots_of(cls: type) -> str:
+    """A hash of what decides which operations instances of a class support: its metaclass, its bases, and the special
+    attributes that each of them defines. "" for a class of torch or Python, whose version is part of keys."""
+    if _is_versioned(cls):
+        return ""
+    bases = [(base.__module__, base.__qualname__, _special_names(base)) for base in _mro(cls)]
+    metaclass = type(cls)
+    text = repr((metaclass.__module__, metaclass.__qualname__, bases))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _special_names(cls: type) -> list[str]:
+    if _is_versioned(cls):
+        return []
+    return sorted(name for name in _table(cls) if name[:2] == "__" and name not in _WITHOUT_EFFECT)
+
+
+def _is_versioned(cls: type) -> bool:
+    return str(type.__getattribute__(cls, "__module__")).partition(".")[0] in _VERSIONED
+
+
+_WITHOUT_EFFECT = frozenset(("__annotations__", "__doc__"))  # Python adds them when they are read
 
 
 _TYPES: tuple[type, ...] = (
@@ -331,7 +356,7 @@ _FINDERS: dict[str, Callable[..., Any]] = {
     "operator": _find_operator,
     "module": lambda name: sys.modules.get(name),
     "function": lambda module, path, step, _: _reached(module, path, step),
-    "class": _named,
+    "class": lambda module, path, _: _named(module, path),
     "builtin type": lambda path: _BUILTIN_TYPES.get(path),
     "builtin": _named,
     "class method": _find_class_method,

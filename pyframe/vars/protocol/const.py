@@ -12,7 +12,10 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import torch
+
 from ...core.source import Source
+from ...core.trace_reliances import note_fact
 from ..codegen import Codegen
 from ..registry import method_model
 from ..tracer import Tracer
@@ -82,6 +85,12 @@ def constants(args: Iterable[Var]) -> list[Any]:
     return [arg.constant() for arg in args]
 
 
+_PLAIN_TEXTS = {
+    int, float, complex, bool, str, bytes, type(None), type(Ellipsis), slice, range, torch.dtype, torch.layout,
+    torch.memory_format, torch.device, torch.Size,
+}  # fmt: skip
+
+
 def fold(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
     """Run a pure function while tracing; an exception that it raises is raised in the traced program."""
     try:
@@ -89,7 +98,31 @@ def fold(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
     except Exception as error:  # noqa: BLE001  the traced program sees any exception of the function
         tx.raise_(type(error), *error.args)
     tx.limit_size(result_size_bounds.size_of(result), "a result")
+    if type(result) not in (bool, int, frozenset) and any(map(_holds_set, args)):
+        note_fact("the order of a set")
+    if type(result) in (str, bytes) and not all(map(_has_plain_text, (*args, *kwargs.values()))):
+        note_fact("the text of an object")
     return make(result)
+
+
+def _holds_set(value: Any) -> bool:
+    """Whether a value is a set of several items, in an order that depends on the process, or has one in it."""
+    kind = type(value)
+    if kind is tuple:
+        return any(map(_holds_set, value))
+    return kind in (frozenset, set) and (len(value) > 1 or any(map(_holds_set, value)))
+
+
+def _has_plain_text(value: Any) -> bool:
+    """Whether the text of a value is the same in every process: it has no address or path in it."""
+    kind = type(value)
+    if kind is dict:
+        return all(map(_has_plain_text, value)) and all(map(_has_plain_text, value.values()))
+    if kind in (tuple, list, set, frozenset):
+        return all(map(_has_plain_text, value))
+    if issubclass(kind, type):  # the text of a class has its names, unless its metaclass says otherwise
+        return kind.__repr__ is type.__repr__ and kind.__str__ is object.__str__
+    return kind in _PLAIN_TEXTS
 
 
 class ConstVar(HeldVar):
