@@ -1,8 +1,11 @@
-"""A compiled graph as data that names its entry in the disk cache, and the callable made of it in another process.
+"""A compiled graph as data, and the callable made of it in another process. Only graphs on the CPU are kept.
 
-`kept` describes a graph that was compiled as a whole, for one combination of sizes. `loaded` makes the callable that
-compiling the graph again would make, without a graph: it is rebuilt only if a call runs it with ATen, because an input
-is not aligned or to measure which is faster. Only graphs on the CPU are kept.
+`kept` describes a graph without gradients that was compiled as a whole, for one combination of sizes, by its entry in
+the disk cache. `loaded` makes the callable that compiling the graph again would make, without a graph: it is rebuilt
+only if a call runs it with ATen, because an input is not aligned or to measure which is faster.
+
+`kept_nodes` describes any other graph by its nodes alone. `rebuilt` makes the graph, which is then compiled as if it
+had been captured now, so the compiler is imported; what it compiles it finds in the disk cache.
 """
 
 from __future__ import annotations
@@ -50,8 +53,7 @@ class KeptGraph:
 def kept(entry: CacheEntry, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """The fields of a KeptGraph for a compiled graph and inputs like these. NotData, which says why, if it cannot be
     loaded again."""
-    if any(issubclass(type(x), torch.Tensor) and x.device.type != "cpu" for x in inputs):
-        raise NotData("a graph on a GPU")
+    _refuse_gpu(inputs)
     if [*entry.gm.named_parameters(), *entry.gm.named_buffers()]:
         raise NotData("a graph with tensors of its own")
     if shared_cache().get_file(entry.key, ".graph") is None:
@@ -65,6 +67,26 @@ def kept(entry: CacheEntry, inputs: Sequence[Any]) -> tuple[Any, ...]:
     places = tuple(map(node_place, entry.gm.graph.nodes))
     bytes_ = result_bytes(entry.gm)
     return astuple(KeptGraph(entry.key, nodes, label_of(entry.gm), places, len(inputs), entry.measure, bytes_))
+
+
+def kept_nodes(gm: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """The nodes of a graph as data, for inputs like these. NotData, which says why, if it has other parts."""
+    _refuse_gpu(inputs)
+    _refuse_gpu([x for node in gm.graph.nodes for x in pytree.tree_leaves(node.meta.get("val"))])
+    if not all(issubclass(type(x), torch.Tensor) for x in inputs):
+        raise NotData("a graph that takes numbers")
+    return (marshal.dumps(graph_as_data(gm)),)
+
+
+def rebuilt(data: tuple[Any, ...]) -> fx.GraphModule:
+    """The graph of what `kept_nodes` returned."""
+    (nodes,) = data
+    return graph_of(marshal.loads(nodes))
+
+
+def _refuse_gpu(values: Sequence[Any]) -> None:
+    if any(issubclass(type(x), torch.Tensor) and x.device.type != "cpu" for x in values):
+        raise NotData("a graph on a GPU")
 
 
 def loaded(data: tuple[Any, ...]) -> Callable[..., Any] | None:

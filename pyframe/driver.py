@@ -303,7 +303,7 @@ class FrameCompiler:
         shown = stages.compiling_is_shown() or self.captures is not None
         if entries or shown or self.kept_settings is None or not self._keeps(func):
             return None
-        found = store.find(func, locals_, self.kept_settings, self.owner)
+        found = store.find(func, locals_, self.kept_settings, self.owner, lambda: self.backend)
         if found is None:
             return None
         entry, record = found

@@ -69,6 +69,12 @@ class LazyCompiler:
                     self._full = self._created(driver)
         return self._full
 
+    def _backend(self) -> Any:
+        """What compiles graphs."""
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            backends = importing(lambda: importlib.import_module(f"{__package__}.backends"))
+        return backends.find_backend("inductor", **self.settings)
+
     def _created(self, driver: Any) -> FrameCompiler:
         backend = sys.modules[f"{__package__}.backends"].find_backend("inductor", **self.settings)
         full: FrameCompiler = driver.FrameCompiler(backend, self.options, "inductor", self.owner, self.always)
@@ -103,7 +109,7 @@ class LazyCompiler:
         from .frame_cache import store  # deferred: `import pyframe` does not need it
 
         assert self._kept is not None
-        found = store.find(func, locals_, self._kept, self.owner)
+        found = store.find(func, locals_, self._kept, self.owner, self._backend)
         if found is None:
             return None
         entry, record = found

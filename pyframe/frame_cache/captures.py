@@ -8,14 +8,16 @@ import marshal
 import types
 from typing import TYPE_CHECKING, Any
 
+from torch import fx
+
 from inductor.cache.graph_data import NotData
-from inductor.kept_graph import kept
+from inductor.kept_graph import kept, kept_nodes
 
 from ..core.guard_program import LoweredGuards
 from ..errors import InternalError
 from .described import NotKept
 from .load import OPERANDS
-from .record import ORIGINAL, FrameRecord
+from .record import ENTRY, NODES, ORIGINAL, FrameRecord
 from .save import Finished, make_record
 
 if TYPE_CHECKING:
@@ -29,17 +31,24 @@ def record_of(
     """A finished capture as data. NotKept, which says why, if another process could not use it."""
     _refuse(result, trace)
     (gm,) = result.gms
-    report = gm.meta.get("compile_report")
-    if report is None or report.entry is None:
-        raise NotKept("a graph that is not one entry of the graph cache")
-    try:
-        graph = kept(report.entry, [trace.graph.inputs.originals.get(source) for source in trace.graph.inputs.sources])
-    except NotData as why:
-        raise NotKept(str(why)) from why
+    graph = _graph_data(gm, [trace.graph.inputs.originals.get(source) for source in trace.graph.inputs.sources])
     registers = tuple(lowered.registers[source] for source in result.graph_inputs)
     finished = Finished(func, locals_, list(result.guards), lowered, registers, result.code, result.output, graph,
                         None if result.undo is None else dataclasses.astuple(result.undo))  # fmt: skip
     return make_record(finished, trace.reliances)
+
+
+def _graph_data(gm: fx.GraphModule, inputs: list[Any]) -> tuple[Any, ...]:
+    """What `FrameRecord.graph` holds of a compiled graph."""
+    report = gm.meta.get("compile_report")
+    if report is None:
+        raise NotKept("a graph that was not compiled")
+    if report.fallback is not None:
+        raise NotKept("a graph that runs with ATen")
+    try:
+        return (ENTRY, *kept(report.entry, inputs)) if report.entry is not None else (NODES, *kept_nodes(gm, inputs))
+    except NotData as why:
+        raise NotKept(str(why)) from why
 
 
 def _refuse(result: TraceResult, trace: Trace) -> None:
@@ -82,8 +91,9 @@ def compare(kept_before: FrameRecord, now: FrameRecord) -> None:
 
 
 def _graph(record: FrameRecord) -> Any:
-    """The key and the nodes of the graph; equal nodes may have different bytes."""
-    return record.graph[1], marshal.loads(record.graph[2])
+    """The nodes of the graph, and its key if it has one; equal nodes may have different bytes."""
+    kind, *parts = record.graph
+    return kind, [marshal.loads(part) if isinstance(part, bytes) else part for part in parts[:2]]
 
 
 def _named(record: FrameRecord) -> list[Any]:

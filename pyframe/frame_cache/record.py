@@ -13,8 +13,9 @@ from typing import Any
 
 from .described import NotKept
 
-FORMAT = 2
+FORMAT = 3
 SUFFIX = ".frame"  # of the files
+ENTRY, NODES = "entry", "nodes"  # kinds of graphs: an entry of the graph cache, nodes to be compiled again
 ORIGINAL = -1  # among the constants of code: the frame's own code, to be run eagerly
 
 
@@ -26,9 +27,10 @@ class FrameRecord:
     `inputs`: how many registers the program has, and how many of them, the first ones, hold graph inputs. `facts`: what
     else must be equal in the process that loads it. `code`: the replacement code without its constants, and the
     constants: bytes of plain values, numbers of objects, or ORIGINAL. `input_registers`: those of the graph's inputs.
-    `output`: the template of the direct call. `graph`: what `inductor.kept_graph` needs. `undo`: the fields of an Undo,
-    if the frame runs again eagerly where the graph fails. `texts`: for each operation, what to say if it fails, packed.
-    `arguments`: for each argument its sizes, its number, or None. `function`: the name of the function.
+    `output`: the template of the direct call. `graph`: its kind, and what `inductor.kept_graph` needs. `undo`: the
+    fields of an Undo, if the frame runs again eagerly where the graph fails. `texts`: for each operation, what to say
+    if it fails, packed. `arguments`: for each argument its sizes, its number, or None. `function`: the name of the
+    function.
     """
 
     objects: tuple[Any, ...]

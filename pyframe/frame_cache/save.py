@@ -34,9 +34,9 @@ from .record import ORIGINAL, FrameRecord, pack_texts
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN_CONSTS = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
 # Builtins whose results depend on their arguments alone, in every process.
-_PURE_BUILTINS = """abs all any bool bytes callable chr complex dict divmod enumerate filter float getattr hasattr int
-    isinstance issubclass iter len list map max min next object ord pow property range reversed round slice sorted
-    staticmethod classmethod str sum super tuple type zip setattr delattr""".split()
+_PURE_BUILTINS = """abs all any bool bytes callable chr complex dict divmod enumerate filter float frozenset getattr
+    hasattr int isinstance issubclass iter len list map max min next object ord pow property range reversed round set
+    slice sorted staticmethod classmethod str sum super tuple type zip setattr delattr""".split()
 _PURE_MODULES = frozenset(("math", "operator", "_operator", "itertools", "cmath"))
 _PURE = {
     *(getattr(builtins, name) for name in _PURE_BUILTINS), functools.partial, functools.reduce, collections.OrderedDict,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from inductor.cache.file_store import shared_cache
 from inductor.cache.process_key import operators_are_overridden
+from inductor.errors import CompileError
 from inductor.log import stages
 from inductor.log.stages import show
+from inductor.process.thread_state import restored_on_error
 
 from .. import _C
 from ..graph_retry import Undo, none_on_error
@@ -21,20 +23,34 @@ from .context import is_plain_context
 from .described import NotKept
 from .key import frame_key
 from .load import Bound, Differs
-from .record import SUFFIX, FrameRecord, Texts
+from .record import ENTRY, SUFFIX, FrameRecord, Texts
+
+Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 
-def load_graph(data: tuple[Any, ...]) -> Callable[..., Any] | None:
+def load_graph(data: tuple[Any, ...], inputs: Sequence[Any], backend: Callable[[], Backend]) -> Any:
+    """The callable of a graph. One that is an entry of the graph cache is made of that; None if it is gone. Another one
+    is compiled for these inputs by what `backend` returns."""
     from inductor import kept_graph  # deferred: most of what it imports is needed only if there is an entry
 
-    return kept_graph.loaded(data)
+    kind, *parts = data
+    if kind == ENTRY:
+        return kept_graph.loaded(tuple(parts))
+    gm = kept_graph.rebuilt(tuple(parts))
+    counters["graphs"] += 1
+    with torch._C._EnableTorchFunction():  # type: ignore[attr-defined, unused-ignore]  # not in torch's stubs
+        try:
+            return restored_on_error(lambda: backend()(gm, inputs))
+        except CompileError:  # with the option `strict`: a miss, so that the traced frame raises it where it belongs
+            return None
 
 
 def find(
-    func: types.FunctionType, locals_: tuple[Any, ...], settings: tuple[Any, ...], owner: object
+    func: types.FunctionType, locals_: tuple[Any, ...], settings: tuple[Any, ...], owner: object,
+    backend: Callable[[], Backend],
 ) -> tuple[_C.Entry, FrameRecord] | None:
     """The entry that an earlier process kept for this call; None if there is none, or if it depends on something that
-    is different in this process."""
+    is different in this process. `backend` returns what compiles graphs that were kept as nodes."""
     if not is_plain_context():
         return None
     try:
@@ -46,13 +62,13 @@ def find(
     if record is None or operators_are_overridden():
         return None
     try:
-        entry = _entry(record, func, locals_, owner)
+        entry = _entry(record, func, locals_, owner, backend)
     except Differs as error:
         why = str(error)
         counters["frames_refused"] += 1
         show("cache", lambda: f"frame {func.__qualname__}: kept by an earlier process, but {why}")
         return None
-    if entry is None or entry.guards.check(func, locals_, False)[0] >= 0:
+    if entry is None:
         return None
     counters["frames_loaded"] += 1
     show("cache", lambda: f"frame {func.__qualname__}: loaded")
@@ -60,7 +76,8 @@ def find(
 
 
 def _entry(
-    record: FrameRecord, func: types.FunctionType, locals_: tuple[Any, ...], owner: object
+    record: FrameRecord, func: types.FunctionType, locals_: tuple[Any, ...], owner: object,
+    backend: Callable[[], Backend],
 ) -> _C.Entry | None:
     bound = Bound(record, func, locals_, _C.GlobalState.capture())
     with torch._C.DisableTorchFunctionSubclass():
@@ -68,8 +85,10 @@ def _entry(
         bound.check_facts()
         code = bound.code()
     program = _C.GuardProgram(ops, record.registers, record.inputs)
+    if program.check(func, locals_, False)[0] >= 0:
+        return None
     stages.count_in(counters)
-    compiled = load_graph(record.graph)
+    compiled = load_graph(record.graph, [bound.values[each] for each in record.input_registers], backend)
     if compiled is None:
         return None
     if record.undo is not None:

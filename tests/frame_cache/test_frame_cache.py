@@ -19,10 +19,13 @@ import torch
 from torch import nn
 
 import pyframe
+from inductor.cache import process_key
+from inductor.errors import CompileError
 from inductor.fastest.choice import Choice, Choices
 from pyframe.core.guard_reference import found_along
 from pyframe.errors import InternalError
 from pyframe.frame_cache import record as records
+from pyframe.frame_cache import store
 from pyframe.frame_cache.code_hash import code_hash
 from pyframe.frame_cache.described import NotKept, describe, has_name, resolve
 from pyframe.vars import wrap
@@ -138,7 +141,7 @@ def test_a_graph_for_which_aten_was_kept_runs_with_aten(frames: Path) -> None:
     (entry,) = frames.glob("*/*.frame")
     record = records.load(entry.read_bytes())
     assert record is not None
-    Choices(record.graph[0]).keep({}, Choice(2.0, 1.0, True))
+    Choices(record.graph[1]).keep({}, Choice(2.0, 1.0, True))
     assert counts(scaled, x, options={"measure": True}) == (1, 0, [])
     assert (pyframe.counters["graphs_with_aten"], pyframe.counters["kernels"]) == (1, 0)
     entry.unlink()
@@ -329,3 +332,136 @@ def test_functions_of_equal_code_have_equal_hashes() -> None:
 def test_other_objects_have_no_description(value: Any) -> None:
     with pytest.raises(NotKept):
         describe(value)
+
+
+# ---- what is kept of other graphs
+
+
+def test_a_graph_with_gradients_is_compiled_again_from_its_nodes(frames: Path) -> None:
+    def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x * y.sin()).sum()
+
+    def gradients() -> list[torch.Tensor]:
+        x, y = (torch.linspace(0, 1, 5).requires_grad_() for _ in range(2))
+        pyframe.reset()
+        pyframe.compile(loss)(x, y).backward()
+        assert x.grad is not None and y.grad is not None
+        return [x.grad, y.grad]
+
+    cold = gradients()
+    assert (pyframe.counters["frames_kept"], pyframe.counters["cache_misses"]) == (1, 1)
+    warm = gradients()
+    found = pyframe.counters
+    assert (found["frames_loaded"], found["instructions_traced"], found["cache_hits"]) == (1, 0, 1)
+    assert all(map(torch.equal, cold, warm))
+    assert all(map(torch.allclose, cold, [torch.linspace(0, 1, 5).sin(),
+                                         torch.linspace(0, 1, 5) * torch.linspace(0, 1, 5).cos()]))  # fmt: skip
+    assert counts(loss, torch.ones(5), torch.ones(5)) == (0, 1, [])  # another graph: nothing requires a gradient
+
+
+def test_a_training_step_is_loaded(frames: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return model(x).square().mean()
+
+    def trained() -> list[torch.Tensor]:
+        pyframe.reset()
+        compiled, copy_ = pyframe.compile(step), [p.detach().clone() for p in model.parameters()]
+        for _ in range(3):
+            compiled(torch.ones(2, 3)).backward()
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= 0.1 * p.grad  # type: ignore[operator]
+                    p.grad = None
+        found = [p.detach().clone() for p in model.parameters()]
+        with torch.no_grad():
+            for p, before in zip(model.parameters(), copy_, strict=True):
+                p.copy_(before)
+        return found
+
+    cold = trained()
+    assert pyframe.counters["frames_kept"] == 1
+    assert all(map(torch.equal, cold, trained()))
+    assert (pyframe.counters["frames_loaded"], pyframe.counters["instructions_traced"]) == (1, 0)
+
+
+def test_a_loaded_graph_that_cannot_be_compiled_strictly_is_a_miss(
+    frames: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.ones(3, requires_grad=True)
+    counts(scaled, x)
+
+    def fails(*_: Any, **settings: Any) -> Any:
+        raise CompileError("no")
+
+    monkeypatch.setattr(store, "restored_on_error", fails)
+    assert counts(scaled, x) == (0, 1, [])
+
+
+def test_a_graph_that_runs_with_aten_is_not_kept(frames: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYFRAME_STRICT", "")
+
+    def fails(*_: Any, **settings: Any) -> Any:
+        raise NotImplementedError("no lowering")
+
+    monkeypatch.setattr("inductor.compile.generate", fails)
+    with pytest.warns(UserWarning, match="no lowering"):
+        assert counts(scaled, torch.ones(3)) == (0, 0, ["a graph that runs with ATen"])
+
+
+NAMES = frozenset(("sin", "cos", "exp"))
+
+
+@pytest.mark.parametrize("text", [
+    lambda: f"{NAMES}", lambda: "%s" % NAMES, lambda: "%s" % (NAMES,), lambda: str(scaled), lambda: f"{torch.sin}",
+    lambda: f"{len}", lambda: str((scaled,)), lambda: f"{torch}",
+])  # fmt: skip
+def test_texts_with_addresses_and_sets_are_not_kept(frames: Path, text: Callable[[], str]) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return x.mm(x), text()
+
+    (reason,) = counts(program, torch.eye(2))[2]
+    assert reason in ("the text of an object", "the order of a set")
+
+
+@pytest.mark.parametrize("value", [
+    lambda: f"{1} {2.5} {None} {torch.float32} {torch.Size((1,))} {torch.Tensor} {int}", lambda: len(NAMES),
+    lambda: "sin" in NAMES, lambda: NAMES == set(("sin", "cos", "exp")), lambda: 2 in set((1, 2)),
+])  # fmt: skip
+def test_texts_of_values_and_sets_without_their_order_are_kept(frames: Path, value: Callable[[], Any]) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return x.mm(x), value()
+
+    assert counts(program, torch.eye(2)) == (0, 1, [])
+    assert counts(program, torch.eye(2)) == (1, 0, [])
+
+
+def test_a_hook_of_a_module_is_kept(frames: Path) -> None:
+    layer = nn.ReLU()
+    layer.register_forward_hook(lambda module, inputs, result: result + 1)
+    for expected in ((0, 1, []), (1, 0, [])):
+        assert counts(layer, torch.ones(3)) == expected
+
+
+def test_descriptions_of_classes_say_which_special_methods_they_have() -> None:
+    def made(**attributes: Any) -> Any:
+        return describe(type("Same", (), {"__module__": "program", "__qualname__": "Same", **attributes}))
+
+    assert made() == made() == made(value=1)
+    assert made() != made(__len__=lambda self: 1)
+    assert describe(type("Same", (), {})) != describe(type("Same", (int,), {}))
+
+
+def test_edited_files_of_torch_have_another_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = process_key._library()
+    assert len(before) > 1
+    for source in process_key._SOURCES:
+        (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / source).write_bytes(Path(process_key._TORCH, source).read_bytes())
+    monkeypatch.setattr(process_key, "_TORCH", f"{tmp_path}{os.sep}")
+    assert process_key._library()[0] == before[0]
+    with open(tmp_path / "_decomp" / "decompositions.py", "a") as file:
+        file.write("# edited\n")
+    assert process_key._library()[0] != before[0]
