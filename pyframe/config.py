@@ -91,9 +91,9 @@ SETTINGS: dict[str, Setting] = {
         "variable PYFRAME_PROGRESS=0 sets it to False.",
     ),
     "frame_cache": Setting(
-        "off", str, "'on': captures are kept on disk, beside compiled graphs, and a process that starts later loads "
+        "on", str, "'on': captures are kept on disk, beside compiled graphs, and a process that starts later loads "
         "them instead of tracing. 'check' traces, too, and raises InternalError if the capture would be another one. "
-        "The environment variable PYFRAME_FRAME_CACHE sets it.",
+        "'off': neither. The environment variable PYFRAME_FRAME_CACHE sets it.",
         accepted=("on", "off", "check"),
     ),
     "compiled_autograd": Setting(
@@ -122,7 +122,7 @@ if TYPE_CHECKING:  # for type checkers: `_Config` provides these
     compiled_autograd: bool
     verbose: bool
 _values: dict[str, Any] = {name: copy.copy(setting.default) for name, setting in SETTINGS.items()}
-_from_environment = os.environ.get("PYFRAME_FRAME_CACHE", "off")
+_from_environment = os.environ.get("PYFRAME_FRAME_CACHE", "on")
 if _from_environment in SETTINGS["frame_cache"].accepted:
     _values["frame_cache"] = _from_environment
 

@@ -16,8 +16,8 @@ import pytest
 os.environ.setdefault("PYFRAME_STRICT", "internal")
 # The tests are about compiled graphs; those of the choice between them and ATen ask for it.
 os.environ.setdefault("PYFRAME_MEASURE", "0")
-# Tests look at what captures do; one that an earlier run has kept on disk does nothing. `tests/frame_cache` turns it on.
-# With PYFRAME_FRAME_CACHE=check in the environment, all tests compare kept captures with new ones.
+# Tests look at what captures do; one that an earlier run has kept on disk does nothing. `tests/frame_cache` turns it on,
+# which is the default.  With PYFRAME_FRAME_CACHE=check in the environment, all tests compare kept captures with new ones.
 os.environ.setdefault("PYFRAME_FRAME_CACHE", "off")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job of a shell; processes inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)

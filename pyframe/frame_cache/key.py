@@ -62,7 +62,7 @@ def _argument(value: Any, depth: int) -> Any:
         if not has_sizes(value):
             return kind.__name__, str(value.layout)
         described = str(value.dtype), str(value.device), tuple(value.shape), value.stride(), value.requires_grad
-        return kind.__name__, *described
+        return kind.__name__, *described, *sorted(map(str, vars(value)))  # `mark_dynamic`, for one, sets attributes
     if is_one_of(kind, _PLAIN):
         return kind.__name__, value
     if is_one_of(kind, (tuple, list)) and depth:

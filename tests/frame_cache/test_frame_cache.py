@@ -160,6 +160,14 @@ def test_functions_of_one_code_and_models_of_one_class_have_entries_of_their_own
                 assert counts(each, torch.ones(3)) == expected
 
 
+def test_tensors_with_marks_have_entries_of_their_own(frames: Path) -> None:
+    counts(scaled, torch.ones(3))
+    marked = torch.ones(3)
+    pyframe.mark_dynamic(marked, 0)
+    assert counts(scaled, marked)[0] == 0
+    assert counts(scaled, torch.ones(3)) == (1, 0, [])
+
+
 def test_tensors_without_sizes_are_arguments(frames: Path) -> None:
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     sparse = torch.eye(2).to_sparse()
@@ -415,7 +423,8 @@ NAMES = frozenset(("sin", "cos", "exp"))
 
 
 @pytest.mark.parametrize("text", [
-    lambda: f"{NAMES}", lambda: "%s" % NAMES, lambda: "%s" % (NAMES,), lambda: str(scaled), lambda: f"{torch.sin}",
+    lambda: f"{NAMES}", lambda: "%s" % NAMES, lambda: "%s" % (NAMES,), lambda: str(scaled),  # noqa: UP031
+    lambda: f"{torch.sin}",
     lambda: f"{len}", lambda: str((scaled,)), lambda: f"{torch}",
 ])  # fmt: skip
 def test_texts_with_addresses_and_sets_are_not_kept(frames: Path, text: Callable[[], str]) -> None:
@@ -465,3 +474,17 @@ def test_edited_files_of_torch_have_another_key(monkeypatch: pytest.MonkeyPatch,
     with open(tmp_path / "_decomp" / "decompositions.py", "a") as file:
         file.write("# edited\n")
     assert process_key._library()[0] != before[0]
+
+
+def test_captures_are_kept_by_default(tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "PYFRAME_FRAME_CACHE"}
+    program = (
+        "import torch, pyframe, sys\n"
+        "exec(compile('def program(x):\\n    return x.mm(x)', 'a.py', 'exec'))\n"
+        "assert torch.equal(pyframe.compile(program)(torch.eye(2)), torch.eye(2))\n"
+        "print(pyframe.config.frame_cache, pyframe.counters['instructions_traced'] > 0, 'pyframe.driver' in sys.modules)"
+    )
+    env |= {"PYFRAME_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    told = [subprocess.run([sys.executable, "-c", program], env=env, check=True, capture_output=True, text=True).stdout
+            for _ in range(2)]  # fmt: skip
+    assert told == ["on True True\n", "on False False\n"]
