@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from kernel_groups import check
 from op_samples import lowered
 
+import pyframe
 from inductor.codegen import codegen
 from inductor.schedule import schedule
 
@@ -63,3 +65,26 @@ def test_integers_of_64_bits(dtype):
     check(lambda x, y: (x < y, x >= y, x == y, torch.where(x > y, x, y), x.clamp(-5, 9), x.sign()), x, y, rtol=0, atol=0)
     check(lambda x, y: (x.float(), x.double(), x.to(torch.int32), x.bool(), x // 7, x % 7), x, y, rtol=0, atol=0)
     check(lambda x, y: (x << 3, y >> 2, x.sum(), x.max(), x.min(), x.argmax()), x, y, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(37, 64), (20, 200), (3, 5, 130)])
+def test_several_passes_over_blocks_of_columns(shape):
+    x, scale = torch.randn(shape), torch.randn(shape[-1])
+    dims = tuple(range(len(shape) - 1))
+    softmax = lambda x, s: (x * s).flatten(0, -2).softmax(0) + s  # noqa: E731
+    assert source_of(softmax, x, scale).count("GCC unroll") == 3
+    check(softmax, x, scale)
+    check(lambda x, s: ((x - x.mean(dims)) / (x.std(dims) + 1) * s, x.flatten(0, -2).argmax(0) * 2, x.amin(dims)), x, scale)
+    check(lambda x, s: (x.sum(dims) / x.flatten(0, -2).max(0).values).relu() * x, x, scale, rtol=1e-4)
+    check(lambda i: i.flatten(0, -2).sum(0) % (i.flatten(0, -2).amax(0) + 1) + i, (x * 9).long().abs())
+    nan = x.clone()
+    nan[0, ..., 3] = float("nan")
+    check(lambda x: (x.flatten(0, -2).softmax(0).nan_to_num(7.0), x.flatten(0, -2).amax(0).nan_to_num(5.0)), nan)
+    check(lambda x, s: F.pad(x.flatten(0, -2).sum(0), (2, 3)) + 1, x, scale)
+
+
+def test_several_passes_over_columns_of_sizes_that_vary():
+    compiled = pyframe.compile(lambda x: x.softmax(0), dynamic=True, options={"measure": False})
+    for shape in [(30, 100), (17, 64), (2, 77), (50, 300), (40, 20)]:
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), x.softmax(0))

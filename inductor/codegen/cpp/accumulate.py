@@ -105,6 +105,10 @@ class Accumulator:
             return [f"{n}p[c] = {fold}({total});"]
         return [f"const {SCALAR[self.kind]} {self.result} = {fold}({total});"]
 
+    def in_slot(self, slot: str) -> str:
+        """The result of the accumulator with index `slot`, if that holds all of a row."""
+        return f"to_l({self.name}i[{slot}])" if self.is_arg else f"{self.name}[{slot}]"
+
     def _finish_arg(self, unroll: int, horizontal: bool, part: bool, slot: str, several: bool) -> list[str]:
         n, beats = self.name, f"beats_{self.position_of}"
         lines = []

@@ -10,10 +10,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 from ...errors import Unsupported
 from ...ir.size import AnySize, same
-from ...schedule.index import Affine, Index, add, variable
+from ...schedule.index import Affine, FloorDiv, Index, add, simplified, variable
 from ..emitter import KernelWriter
 from ..printer import CppPrinter
 from ..values import DEEP, DIVISIONS, STATUS, Store, Val, deep_operands
@@ -34,7 +36,30 @@ from .ops import (
 )
 
 Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index and their values
+_SHUFFLED = (2, 3, -1)  # distances of elements that `ld_step` of tiles.h loads by whole vectors
+_REPEATS = (2, 4)  # how often `ld_repeat` repeats each element; divides the number of lanes
 _NO_OPERANDS = ("load", "masked_load", "wrap", "index", "constant", "reduction")  # may not read all operands
+
+
+@dataclass
+class Tile:
+    """A square of points, along the vector variable and the variable `across`, that begins at the value of `origin`.
+    What is contiguous along `across` is loaded before the loops over the square, and stored after them, a vector for
+    each value of `across`; `at` is the C text of the position of that value in the square. `rows` and `columns` are
+    C texts of how many values of the vector variable and of `across` it has, None for W."""
+
+    across: str
+    origin: str
+    at: str
+    rows: str | None = None
+    columns: str | None = None
+    before: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+    loaded: dict[Any, str] = field(default_factory=dict)
+
+    def limits(self) -> str:
+        """The last arguments of the functions that load and store a tile."""
+        return f", {self.rows}, {self.columns}" if self.rows else ""
 
 
 def _times(vector: str, factor: str) -> str:
@@ -53,6 +78,11 @@ class Emitter(KernelWriter):
         self._row: dict[Val, str] = {}
         self._loop: dict[Val, str] | None = None
         self._segment: tuple[int, int] | None = None  # bounds of the vector variable in the loop being written
+        self._tile: Tile | None = None  # in the loops over a tile
+        # In the code for a block of columns: the head of the loop over its vectors, whose variable is u, and their
+        # number. A value of a row is then an array of vectors.
+        self._block: str | None = None
+        self._block_size = ""
         self._spilled: dict[Val, str] = {}  # the array in which each of these values is kept for later phases
         self._spill_ready: set[Val] = set()
 
@@ -113,6 +143,9 @@ class Emitter(KernelWriter):
     def emit(self, kind: str, vector: bool, text: str) -> str:
         """Defines a new C variable in the current scope and returns its name."""
         name = self.fresh()
+        if self._block and self.lines is self._row_lines:
+            self.lines.append(f"{VECTOR[kind]} {name}[{self._block_size}]; {self._block} {name}[u] = {text}; }}")
+            return f"{name}[u]"
         self.lines.append(f"const {(VECTOR if vector else SCALAR)[kind]} {name} = {text};")
         return name
 
@@ -136,6 +169,8 @@ class Emitter(KernelWriter):
             return self._index_value(value, vector)
         if value.op == "constant":
             text = literal(value.attrs[1], value.kind)
+            if self._block:
+                return f"bcast({text})"
             return self.emit(value.kind, vector, f"bcast({text})" if vector else text)
         if value.op == "to_dtype":
             return self._to_dtype(value, vector)
@@ -184,6 +219,12 @@ class Emitter(KernelWriter):
             self.lines.append(f"check_divisor({text}, {mask}, {self.pointer_to(STATUS)});")
 
     def _to_dtype(self, value: Val, vector: bool) -> str:
+        choice = value.args[0]
+        if choice.op == "where" and choice.kind in "il" and all(_is_small(a) for a in choice.args[1:]):
+            c, *numbers = choice.args
+            a, b = (literal(each.attrs[1], value.kind) for each in numbers)
+            c = self.as_kind(c, "m", vector)
+            return self.emit(value.kind, vector, f"sel({c}, bcast({a}), bcast({b}))" if vector else f"{c} ? {a} : {b}")
         text = self.as_kind(value.args[0], value.kind, vector)
         if value.dtype in WRAP:
             text = f"{WRAP[value.dtype]}({text})"
@@ -258,23 +299,67 @@ class Emitter(KernelWriter):
             return self.emit(value.kind, True, f"ld({p} + {at}{rest})")
         if not pairs and step is not None and same(step, 0) and not masked:
             return self.emit(value.kind, True, f"bcast(ld1({p} + {at}))")
+        if not pairs and not masked:
+            apart = self._load_tile(value.kind, p, index) or self._load_apart(value.kind, p, index, step)
+            if apart is not None:
+                return apart
         if pairs and isinstance(index, Affine) and mask is None:
             return self._gather_affine(value.kind, index, pairs, p)
         return self._gather(value.kind, pairs, f"ld1({p} + {self._lane_text(index)})", mask)
 
+    def _load_tile(self, kind: str, pointer: str, index: Index) -> str | None:
+        """A load from a tile, if one is contiguous across the vectors."""
+        tile = self._tile
+        if tile is None or not isinstance(index, Affine) or not same(index.coef(tile.across), 1):
+            return None
+        key = pointer, index
+        if key not in tile.loaded:
+            name = tile.loaded[key] = self.fresh("x")
+            start, stride = self._tile_place(tile, index)
+            load = f"ld_tile({name}, {pointer} + {start}, {stride}{tile.limits()});"
+            tile.before += [f"{VECTOR[kind]} {name}[W];", load]
+        return f"{tile.loaded[key]}[{tile.at}]"
+
+    def _tile_place(self, tile: Tile, index: Affine) -> tuple[str, str]:
+        """The place of the first element of a tile, and the distance of its rows in memory."""
+        start = index.substitute({tile.across: variable(tile.origin)})
+        return self.printer.index(start), self.printer.size(index.coef(self.axes.vector or ""))
+
+    def _load_apart(self, kind: str, pointer: str, index: Index, step: AnySize | None) -> str | None:
+        """A load of elements that are a fixed number apart, or each of which several lanes read."""
+        rest = f", {self.tail}" if self.tail else ""
+        if step is not None:
+            at = self.printer.index(index)
+            if type(step) is int and step in _SHUFFLED:
+                return self.emit(kind, True, f"ld_step<{VECTOR[kind]}, {step}>({pointer} + {at}{rest})")
+            distance = f"(int64_t){self.printer.size(step)}"
+            return self.emit(kind, True, f"ld_apart<{VECTOR[kind]}>({pointer} + {at}, {distance}{rest})")
+        times = repeats(index, self.axes.vector or "")
+        if times in _REPEATS and (self._segment is None or self._segment[0] % times == 0):
+            text = f"ld_repeat<{VECTOR[kind]}, {times}>({pointer} + {self.printer.index(index)}{rest})"
+            return self.emit(kind, True, text)
+        return None
+
     def _gather_affine(self, kind: str, index: Affine, pairs: Pairs, pointer: str) -> str:
         """A load of elements whose places are a sum over indices that vary by lane, and the place in the vector."""
+        start, places = self._places(index, pairs)
+        rest = f", {self.tail}" if self.tail else ""
+        return self.emit(kind, True, f"gather<{VECTOR[kind]}>({pointer} + {start}, {places}{rest})")
+
+    def _places(self, index: Affine, pairs: Pairs) -> tuple[str, str]:
+        """The part of an index that is equal in all lanes, and the rest of it as a vector of int64."""
         varying = dict(pairs)
         step = index.coef(self.axes.vector or "")
         places = [] if same(step, 0) else [_times("iota_l()", self.printer.size(step))]
         for name, value in varying.items():
             places.append(_times(self.as_kind(value, "l", True), self.printer.size(index.coef(name))))
-        start = self.printer.index(index.substitute({name: Affine() for name in varying}))
-        rest = f", {self.tail}" if self.tail else ""
-        return self.emit(kind, True, f"gather<{VECTOR[kind]}>({pointer} + {start}, {' + '.join(places)}{rest})")
+        return self.printer.index(index.substitute({name: Affine() for name in varying})), " + ".join(places)
 
     def _gather(self, kind: str, pairs: Pairs, text: str, mask: str | None = None) -> str:
         setup = self._symbols(pairs, True)
+        if mask is None and self.tail is None:
+            lane = f"[&](int k) __attribute__((always_inline)) {{ {setup}return {text}; }}"
+            return self.emit(kind, True, f"each({lane}, {VECTOR[kind]}{{}})")
         name = self.fresh()
         self.lines.append(f"{VECTOR[kind]} {name} = {{}};")
         guard = f"if (lane({mask}, k)) " if mask else ""
@@ -283,15 +368,18 @@ class Emitter(KernelWriter):
 
     def _wrap(self, value: Val, vector: bool) -> str:
         """An index with negative values counted from the end. One out of bounds sets the status word and becomes 0."""
-        text = self.as_kind(value.args[0], "l", vector)
+        position, wraps = value.args[0], "wrap_index"
         if len(value.attrs) > 1:  # certain to be within bounds
-            return text
+            return self.as_kind(position, "l", vector)
+        if (counted := _from_start(position, value.attrs[0])) is not None:
+            position, wraps = counted, "check_index"
+        text = self.as_kind(position, "l", vector)
         size = self.printer.size(value.attrs[0])
         masks = [self.get(m, vector) for m in value.args[1:]]
         if vector and self.tail:
             masks.append(f"first({self.tail})")
         mask = " & ".join(masks) or "bcast(true)" if vector else " & ".join(masks) or "true"
-        return self.emit("l", vector, f"wrap_index({text}, (int64_t){size}, {mask}, {self.pointer_to(STATUS)})")
+        return self.emit("l", vector, f"{wraps}({text}, (int64_t){size}, {mask}, {self.pointer_to(STATUS)})")
 
     def _index_value(self, value: Val, vector: bool) -> str:
         index, names = value.attrs
@@ -299,6 +387,9 @@ class Emitter(KernelWriter):
         if not vector:
             return self.emit(value.kind, False, f"({SCALAR[value.kind]})({self.printer.index(index)})")
         step = self.step(index)
+        if pairs and isinstance(index, Affine):
+            start, places = self._places(index, pairs)
+            return self.emit(value.kind, True, convert(f"(bcast((int64_t)({start})) + {places})", "l", value.kind))
         if pairs or step is None:
             return self._gather(value.kind, pairs, f"({SCALAR[value.kind]})({self._lane_text(index)})")
         base = f"bcast((int64_t)({self.printer.index(index)}))"
@@ -323,8 +414,39 @@ class Emitter(KernelWriter):
         elif store.mode == "assign" and step is not None and same(step, 1) and not store.symbols:
             rest = f", {self.tail}" if self.tail else ""
             self.lines.append(f"st({p} + {self.printer.index(store.index)}, {text}{rest});")
+        elif self.adds_row(store):
+            self._add_row(store, p, text)
+        elif self._is_tiled(store):
+            self._store_tile(store, kind, p, text)
         else:
             self._scatter(store, p, text, True)
+
+    def adds_row(self, store: Store) -> bool:
+        """Whether a store adds to adjacent elements."""
+        step = self.step(store.index)
+        one_place = not any(self.is_vector(value) for _, value in store.symbols)
+        return store.mode == "add" and step is not None and same(step, 1) and one_place
+
+    def _add_row(self, store: Store, pointer: str, text: str) -> None:
+        """Adds a vector to adjacent elements."""
+        at, _ = self._settled(store.index, store.symbols, True)
+        place, rest = f"{pointer} + {self.printer.index(at)}", f", {self.tail}" if self.tail else ""
+        self.lines.append(f"st({place}, ld({place}{rest}) + {text}{rest});")
+
+    def _is_tiled(self, store: Store) -> bool:
+        tile, index = self._tile, store.index
+        if tile is None or store.mode != "assign" or store.symbols or not isinstance(index, Affine):
+            return False
+        return same(index.coef(tile.across), 1) and not same(index.coef(self.axes.vector or ""), 0)
+
+    def _store_tile(self, store: Store, kind: str, pointer: str, text: str) -> None:
+        tile, index = self._tile, store.index
+        assert tile is not None and isinstance(index, Affine)
+        name = self.fresh("x")
+        start, stride = self._tile_place(tile, index)
+        tile.before.append(f"{VECTOR[kind]} {name}[W];")
+        self.lines.append(f"{name}[{tile.at}] = {text};")
+        tile.after.append(f"st_tile({name}, {pointer} + {start}, {stride}{tile.limits()});")
 
     def _scatter(self, store: Store, p: str, text: str, vector: bool) -> None:
         at, pairs = self._settled(store.index, store.symbols, vector)
@@ -337,3 +459,35 @@ class Emitter(KernelWriter):
             value = f"ld1({p} + {index}) + {value}"
         count = self._lanes() if vector else "1"
         self.lines.append(f"for (int k = 0; k < {count}; ++k) {{ {setup}st1({p} + {index}, {value}); }}")
+
+
+def repeats(index: Index, var: str) -> int | None:
+    """How many adjacent values of `var` have the same index, if it is the number of such values before that and a part
+    that does not depend on `var`."""
+    if isinstance(index, Affine):
+        return None
+    found = [(operand, coef) for operand, coef in index.terms if var in _names(operand)]
+    if len(found) != 1 or not isinstance(found[0][0], FloorDiv) or not same(found[0][1], 1):
+        return None
+    (division, _), = found
+    divisor = division.divisor
+    return divisor if type(divisor) is int and simplified(division.base, {}) == variable(var) else None
+
+
+def _names(operand: Any) -> frozenset[str]:
+    return frozenset([operand]) if isinstance(operand, str) else operand.names()
+
+
+def _from_start(position: Val, size: AnySize) -> Val | None:
+    """x, if `position` is x with negative values replaced by `size`: an index that does not count from the end."""
+    if position.op != "where" or position.args[0].op != "lt":
+        return None
+    (x, zero), instead, other = position.args[0].args, *position.args[1:]
+    if x is not other or zero.op != "constant" or instead.op != "constant" or type(size) is not int:
+        return None
+    return x if zero.attrs[1] == 0 and instead.attrs[1] == size else None
+
+
+def _is_small(value: Val) -> bool:
+    """Whether a value is a constant that every compute type represents: 0 or 1."""
+    return value.op == "constant" and value.attrs[1] in (0, 1)

@@ -16,15 +16,15 @@ from ...ir.size import AnySize, Size, ceil_of, hint, quotient, same
 from ...schedule import score
 from ...schedule.index import Affine
 from ...schedule.node import Group
-from ..values import Store, Val, Values
+from ..values import DIVISIONS, Store, Val, Values
 from .accumulate import Accumulator
 from .axes import plan_axes
-from .emit import Emitter
+from .emit import Emitter, Tile
 from .ops import EXPENSIVE, MEMORY, SCALAR
 
 UNROLL = 4
-TILE = 16  # rows of a tile: one cache line of floats
 BLOCK = 64  # columns that are reduced together
+UNROLL_BLOCK, LONG_BODY = 16, 40  # their loop is unrolled, unless its body has more lines than this
 MAX_SEGMENTS = 5
 CHUNK = 8192
 LONG_ROW = 2 * CHUNK
@@ -43,6 +43,7 @@ class Kernel(Emitter):
         self.values = Values(group, self.axes.renames, inner, dtypes, sizes)
         self.group = group
         self.plain = all(s.mode == "assign" for s in self.values.stores)
+        self._shared = False  # in loops in which each thread has a part of the columns, from lo to hi
         if any(s.where is not None for s in self.values.stores):
             raise Unsupported("a store of some points of a loop")
         self._live = self._needed_by_phase()
@@ -94,6 +95,8 @@ class Kernel(Emitter):
             lines = self._column_loops(loops, lines)
         elif self.axes.across is not None and not self._parallel_inner:
             lines += self._tiles(loops)
+        elif self._adds_rows() and score.parallel(self.group.work(), cost):
+            lines = self._shared_columns(loops)
         else:
             lines += [self._for(v, s) for v, s in loops]
             lines += ["{", *self._row_body(None), "}"]
@@ -102,6 +105,23 @@ class Kernel(Emitter):
         self.symbols = sorted(self.printer.symbols)
         head += [f"const int64_t {name} = ints[{i}];" for i, name in enumerate(self.symbols)]
         return "".join(f"  {line}\n" for line in head + lines)
+
+    def _adds_rows(self) -> bool:
+        """Whether all stores add to rows, one vector after the other."""
+        return not self.group.reduces and bool(self.axes.outer) and all(map(self.adds_row, self.values.stores))
+
+    def _shared_columns(self, loops: list[tuple[str, AnySize]]) -> list[str]:
+        """The loops of a kernel that adds rows at any positions: each thread takes a part of the columns."""
+        self._shared = True
+        body = self._row_body(None)
+        self._shared = False
+        columns = self.printer.size(self.axes.inner[-1][1])
+        return [
+            f"const int64_t part = (({columns} - 1) / omp_get_max_threads() / W + 1) * W;", "#pragma omp parallel for",
+            f"for (int64_t lo = 0; lo < {columns}; lo += part) {{",
+            f"const int64_t hi = lo + part < {columns} ? lo + part : {columns};",
+            *(self._for(v, s) for v, s in loops), "{", *body, "}", "}",
+        ]  # fmt: skip
 
     def _pragma(self) -> str:
         """The line that runs the following loop on several threads."""
@@ -117,18 +137,36 @@ class Kernel(Emitter):
     def _tiles(self, loops: list[tuple[str, AnySize]]) -> list[str]:
         """Loops over tiles of the vector variable and of `axes.across`, along which some access is contiguous."""
         across, (var, size) = self.axes.across or "", self.axes.inner[-1]
-        extent, end = self.printer.size(dict(loops)[across]), self.printer.size(size)
+        extent, end = dict(loops)[across], size
         self.new_row()
-        stores = self._stores(0)
-        whole, rest = self._iteration({}, stores, "0", None), self._iteration({}, stores, "0", f"(hi - {var})")
-        return [
+        whole = self._tile_body(across, var, None, None)
+        lines = [
             *(self._for(v, s) for v, s in loops if v != across),
-            f"for (int64_t {across}b = 0; {across}b < {extent}; {across}b += {TILE})",
-            f"for (int64_t {var}b = 0; {var}b < {end}; {var}b += {BLOCK}) {{",
-            f"const int64_t hi = {var}b + {BLOCK} < {end} ? {var}b + {BLOCK} : {end};",
-            f"for (int64_t {across} = {across}b; {across} < {across}b + {TILE} && {across} < {extent}; ++{across}) {{",
-            *self._row_lines, f"int64_t {var} = {var}b;",
-            f"for (; {var} + W <= hi; {var} += W) {{", *whole, "}", f"if ({var} < hi) {{", *rest, "}", "}", "}",
+            f"for (int64_t {across}b = 0; {across}b < {self.printer.size(extent)}; {across}b += W)",
+            f"for (int64_t {var} = 0; {var} < {self.printer.size(end)}; {var} += W) {{",
+        ]
+        if all(quotient(n, LANES_AT_MOST) is not None for n in (extent, end)):
+            return [*lines, *whole, "}"]
+        self.new_row()
+        rows, columns = self.fresh("rows"), self.fresh("columns")
+        part = self._tile_body(across, var, rows, columns)
+        return [
+            *lines,
+            f"const int64_t {rows} = {self.printer.size(end)} - {var} < W ? {self.printer.size(end)} - {var} : W;",
+            f"const int64_t {columns} = {self.printer.size(extent)} - {across}b < W ? "
+            f"{self.printer.size(extent)} - {across}b : W;",
+            f"if ({rows} == W && {columns} == W) {{", *whole, "} else {", *part, "}", "}",
+        ]  # fmt: skip
+
+    def _tile_body(self, across: str, var: str, rows: str | None, columns: str | None) -> list[str]:
+        """The code for one tile of `rows` values of the vector variable, and `columns` of the other one."""
+        self._tile = tile = Tile(across, f"{across}b", f"({across} - {across}b)", rows, columns)
+        body = self._iteration({}, self._stores(0), "0", rows)
+        self._tile = None
+        end = f"{across}b + {columns or 'W'}"
+        return [
+            *tile.before, f"for (int64_t {across} = {across}b; {across} < {end}; ++{across}) {{",
+            *self._row_lines, *body, "}", *tile.after,
         ]  # fmt: skip
 
     def _column_loops(self, loops: list[tuple[str, AnySize]], pragma: list[str]) -> list[str]:
@@ -152,28 +190,35 @@ class Kernel(Emitter):
 
     def _column_blocks(self, var: str, size: AnySize) -> list[str]:
         """The body for BLOCK columns at once, so that each inner step reads whole cache lines of a row. Empty if this
-        is not possible, for example if the columns need more than one pass."""
-        reductions, stores = self._reductions(0), self._stores(0)
-        passes = [p for p, live in enumerate(self._live) if live or self._reductions(p) or self._stores(p)]
-        used = {a for v in (*self._live[0], *reductions) for a in v.args if not a.loop}
-        if passes != [0] or stores or hint(size) < BLOCK or any(a.op != "constant" for a in used):
+        is not possible."""
+        if hint(size) < BLOCK or any(_needs_lines(v) for v in self.values.table.values() if not v.loop):
             return []
         self.new_row()
-        accs = {r: Accumulator(self, r) for r in reductions}
         count = f"({BLOCK} / W)"
-        place = f"const int64_t {var} = {var}b + u * W;"
-        lines = [line for acc in accs.values() for line in acc.declare(count)]
-        lines += [self._for(v, s) for v, s in self.axes.inner]
-        lines += [f"_Pragma(\"GCC unroll 16\") for (int u = 0; u < {count}; ++u) {{", place,
-                  *self._iteration(accs, stores, "u", None), "}"]
-        lines = [*self._row_lines, *lines, f"for (int u = 0; u < {count}; ++u) {{", place]
-        self._row_lines = self.lines = lines
+        self._block = f"for (int u = 0; u < {count}; ++u) {{ const int64_t {var} = {var}b + u * W;"
+        self._block_size = count
+        for phase in range(len(self._live)):
+            reductions, stores = self._reductions(phase), self._stores(phase)
+            if reductions or stores:
+                self._block_phase(reductions, stores)
+        self.lines = last = []
+        self._store_all([store for store in self.values.stores if not store.loop])
+        self._row_lines += [self._block, *last, "}"] if last else []
+        self._block = None
+        return self._row_lines
+
+    def _block_phase(self, reductions: list[Val], stores: list[Store]) -> None:
+        """One loop over the inner variables, for a block of columns."""
+        accs = {r: Accumulator(self, r) for r in reductions}
+        body = self._iteration(accs, stores, "u", None)
+        unroll = UNROLL_BLOCK if len(body) <= LONG_BODY else 1
+        lines = [line for acc in accs.values() for line in acc.declare(self._block_size)]
+        lines += [self._for(v, s) for v, s in self.axes.inner[:-1]]
+        lines += [self._for(*self.axes.inner[-1]) + " {", f"#pragma GCC unroll {unroll}"]
+        lines += [self._block or "", *body, "}}"]
+        self._row_lines += lines
         for r, acc in accs.items():
-            lines += acc.finish(1, False, slot="u")
-            self._row[r] = acc.result
-        for store in self.values.stores:
-            self.store(store)
-        return [*lines, "}"]
+            self._row[r] = acc.in_slot("u")
 
     def _row_body(self, tail: str | None) -> list[str]:
         self.new_row(tail)
@@ -272,7 +317,7 @@ class Kernel(Emitter):
 
     def _vector_loop(self, var: str, size: AnySize, unroll: int, chunked: bool, accs: Mapping[Val, Accumulator],
                      stores: list[Store]) -> list[str]:
-        lo, hi = ("lo", "hi") if chunked else ("0", self.printer.size(size))
+        lo, hi = ("lo", "hi") if chunked or self._shared else ("0", self.printer.size(size))
         lines = []
         if unroll > 1:
             at = self.fresh("at")
@@ -286,12 +331,12 @@ class Kernel(Emitter):
         else:
             parallel = self._parallel_inner and not accs and len(self.axes.inner) == 1
             pragma = [self._pragma()] if parallel else []
-            segments = [] if accs or isinstance(size, Size) else self._segments(var, size)
+            segments = [] if accs or isinstance(size, Size) or self._shared else self._segments(var, size)
             if segments:
                 return [line for part in segments for line in (*pragma, *self._segment_loop(var, *part, stores))]
             lines += pragma
-            whole = f"{hi} / W * W"
-            lines += [f"for (int64_t {var} = 0; {var} < {whole}; {var} += W) {{",
+            whole = f"{lo} + ({hi} - {lo}) / W * W" if self._shared else f"{hi} / W * W"
+            lines += [f"for (int64_t {var} = {lo}; {var} < {whole}; {var} += W) {{",
                       *self._iteration(accs, stores, "0", None), "}"]
             start = whole
         if quotient(size, LANES_AT_MOST) is None:
@@ -339,3 +384,8 @@ class Kernel(Emitter):
                 self.prepare(store)
         for store in stores:
             self.store(store)
+
+
+def _needs_lines(value: Val) -> bool:
+    """Whether the code of a value is more than one expression."""
+    return value.op == "masked_load" or value.op in DIVISIONS and value.kind in "il"

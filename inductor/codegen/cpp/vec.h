@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stddef.h>
 
+extern "C" int omp_get_max_threads(void);
 #if defined(__AVX512F__)
 #define W 16
 #elif defined(__AVX2__)
@@ -56,6 +57,7 @@ struct f16 { uint16_t u; };
 #define HIGH 2, 3
 #endif
 #if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLES 1
 template <class H, class V> INL H low(V x) { return (H)__builtin_shufflevector(x, x, LOW); }
 template <class H, class V> INL H high(V x) { return (H)__builtin_shufflevector(x, x, HIGH); }
 template <class V, class H> INL V join(H x, H y) { return (V)__builtin_shufflevector(x, y, LOW, HIGH); }
@@ -66,6 +68,16 @@ template <class V, class H> INL V join(H x, H y) {
   V r; __builtin_memcpy(&r, &x, sizeof x); __builtin_memcpy((char*)&r + sizeof x, &y, sizeof y); return r;
 }
 #endif
+// The list f(0), f(1) ... up to half of the lanes, and from there on.
+#if W == 16
+#define QUARTERS(f, k) f(k), f(k + 1), f(k + 2), f(k + 3)
+#elif W == 8
+#define QUARTERS(f, k) f(k / 2), f(k / 2 + 1)
+#else
+#define QUARTERS(f, k) f(k / 4)
+#endif
+#define LOWER(f) QUARTERS(f, 0), QUARTERS(f, 4)
+#define UPPER(f) QUARTERS(f, 8), QUARTERS(f, 12)
 INL float bits_f(uint32_t u) { float f; __builtin_memcpy(&f, &u, 4); return f; }
 INL uint32_t f_bits(float f) { uint32_t u; __builtin_memcpy(&u, &f, 4); return u; }
 
@@ -105,6 +117,13 @@ HALVES(+) HALVES(-) HALVES(*) HALVES(&) HALVES(|) HALVES(^) HALVES(<<) HALVES(>>
 INL vl operator-(vl x) { return {-x.a, -x.b}; }   INL vl operator~(vl x) { return {~x.a, ~x.b}; }
 
 // ---- masks
+// W lanes of 32 bits from two halves whose lanes of 64 bits are all 0 or all 1.
+#ifdef SHUFFLES
+#define EVEN(k) 2 * (k)
+INL vm narrowed(hl x, hl y) { return {(vi)__builtin_shufflevector((vi)x, (vi)y, LOWER(EVEN), UPPER(EVEN))}; }
+#else
+INL vm narrowed(hl x, hl y) { return {join<vi>(CVT(x, hi), CVT(y, hi))}; }
+#endif
 INL vm operator&(vm a, vm b) { return {a.m & b.m}; }
 INL vm operator|(vm a, vm b) { return {a.m | b.m}; }
 INL vm operator^(vm a, vm b) { return {a.m ^ b.m}; }
@@ -113,8 +132,8 @@ INL bool not_(bool a) { return !a; }
 #define CMP(name, op) \
   INL vm name(vf a, vf b) { return {(vi)(a op b)}; } \
   INL vm name(vi a, vi b) { return {(vi)(a op b)}; } \
-  INL vm name(vd x, vd y) { return {join<vi>(CVT((hl)(x.a op y.a), hi), CVT((hl)(x.b op y.b), hi))}; } \
-  INL vm name(vl x, vl y) { return {join<vi>(CVT((hl)(x.a op y.a), hi), CVT((hl)(x.b op y.b), hi))}; } \
+  INL vm name(vd x, vd y) { return narrowed((hl)(x.a op y.a), (hl)(x.b op y.b)); } \
+  INL vm name(vl x, vl y) { return narrowed((hl)(x.a op y.a), (hl)(x.b op y.b)); } \
   template <class T> INL bool name(T a, T b) { return a op b; }
 CMP(lt, <) CMP(le, <=) CMP(gt, >) CMP(ge, >=) CMP(eq, ==) CMP(ne, !=)
 #undef CMP
@@ -169,11 +188,19 @@ INL bf16 down_bf16(float x) {
 INL float up(f16 x) { _Float16 h; __builtin_memcpy(&h, &x, 2); return (float)h; }
 INL f16 down_f16(float x) { _Float16 h = (_Float16)x; f16 r; __builtin_memcpy(&r, &h, 2); return r; }
 INL vf up_bf16(vh x) { return (vf)(widened(x) << 16); }
-INL vh down_bf16(vf x) {
+INL vh rounded_bf16(vf x) {
   vu u = (vu)x;
   vu r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
   return CVT((vu)((x != x) ? (vi)(u >> 16 | 0x40) : (vi)r), vh);
 }
+#if W == 16 && defined(__AVX512BF16__) && defined(__AVX512DQ__) && !defined(__clang__)
+INL vh down_bf16(vf x) {  // the instruction takes subnormal numbers for 0
+  if (__builtin_expect(__builtin_ia32_fpclassps512_mask(x, 0x20, (short)-1) != 0, 0)) return rounded_bf16(x);
+  return (vh)__builtin_ia32_cvtneps2bf16_v16sf(x);
+}
+#else
+INL vh down_bf16(vf x) { return rounded_bf16(x); }
+#endif
 #if defined(__F16C__) && W == 8
 typedef short v8hi_ __attribute__((vector_size(16)));
 INL vf up_f16(vh x) { return (vf)__builtin_ia32_vcvtph2ps256((v8hi_)x); }
@@ -186,110 +213,8 @@ INL vf up_f16(vh x) { vf r; LANES(k) r[k] = up(f16{x[k]}); return r; }
 INL vh down_f16(vf x) { vh r; LANES(k) r[k] = down_f16(x[k]).u; return r; }
 #endif
 
-// ---- loads and stores: `n` lanes are touched in the partial forms, the others read as zero
-template <class V, class T> INL V raw(const T* p) { V v; __builtin_memcpy(&v, p, sizeof v); return v; }
-template <class V, class T> INL V raw(const T* p, int64_t n) { V v = {}; __builtin_memcpy(&v, p, n * sizeof(T)); return v; }
-template <class V, class T> INL void put(T* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
-template <class V, class T> INL void put(T* p, V v, int64_t n) { __builtin_memcpy(p, &v, n * sizeof(T)); }
-#define LDST(T, V, R, from, to) \
-  INL V ld(const T* p) { R r = raw<R>(p); return from; } \
-  INL V ld(const T* p, int64_t n) { R r = raw<R>(p, n); return from; } \
-  INL void st(T* p, V x) { put<R>(p, to); } \
-  INL void st(T* p, V x, int64_t n) { put<R>(p, to, n); }
-LDST(float, vf, vf, r, x)
-LDST(double, vd, vd, r, x)
-LDST(int32_t, vi, vi, r, x)
-LDST(int64_t, vl, vl, r, x)
-LDST(bf16, vf, vh, up_bf16(r), down_bf16(x))
-LDST(f16, vf, vh, up_f16(r), down_f16(x))
-LDST(bool, vm, vb, vm{-CVT((r != 0) & 1, vi)}, CVT(-x.m, vb))
-LDST(uint8_t, vi, vb, widened(r), CVT(x, vb))
-LDST(int8_t, vi, vc, widened(r), CVT(x, vc))
-LDST(int16_t, vi, vs, CVT(r, vi), CVT(x, vs))
-#undef LDST
-INL float ld1(const float* p) { return *p; }
-INL double ld1(const double* p) { return *p; }
-INL float ld1(const bf16* p) { return up(*p); }
-INL float ld1(const f16* p) { return up(*p); }
-INL bool ld1(const bool* p) { return *p; }
-INL int64_t ld1(const int64_t* p) { return *p; }
-INL int32_t ld1(const int32_t* p) { return *p; }
-INL int32_t ld1(const int16_t* p) { return *p; }
-INL int32_t ld1(const int8_t* p) { return *p; }
-INL int32_t ld1(const uint8_t* p) { return *p; }
-template <class T, class U> INL void st1(T* p, U x) { *p = (T)x; }
-INL void st1(bf16* p, float x) { *p = down_bf16(x); }
-INL void st1(f16* p, float x) { *p = down_f16(x); }
-INL void setlane(vm& v, int k, bool x) { v.m[k] = -(int32_t)x; }
-template <class V, class X> INL void setlane(V& v, int k, X x) { v[k] = x; }
-INL bool lane(vm v, int k) { return v.m[k] != 0; }
-template <class V> INL auto lane(V v, int k) { return v[k]; }
-INL float lane(float v, int) { return v; }
-INL double lane(double v, int) { return v; }
-INL bool lane(bool v, int) { return v; }
-INL int32_t lane(int32_t v, int) { return v; }
-INL int64_t lane(int64_t v, int) { return v; }
-
-#if W == 8 && defined(__AVX2__)
-INL int bits(vm a) { return __builtin_ia32_movmskps256((vf)a.m); }
-#elif W == 16 && defined(__AVX512F__) && !defined(__clang__)
-INL int bits(vm a) {
-  typedef int v16si_ __attribute__((vector_size(64)));
-  return (uint16_t)__builtin_ia32_ptestmd512((v16si_)a.m, (v16si_)a.m, (short)-1);
-}
-#else
-INL int bits(vm a) { int r = 0; LANES(k) r |= (a.m[k] & 1) << k; return r; }
-#endif
-// The lanes where `m`, the others zero; memory is touched only where `m`.
-template <class V, class T> INL V ld_masked(const T* p, vm m) {
-  const int b = bits(m);
-  if (b == (1 << W) - 1) return ld(p);
-  V r = {};
-  if (b) for (int k = 0; k < W; ++k) if (b >> k & 1) setlane(r, k, ld1(p + k));
-  return r;
-}
-// A vector of `f(k)`, made at once: lane after lane, each would wait for the one before.
-#if W == 16
-#define QUARTERS(f, k) f(k), f(k + 1), f(k + 2), f(k + 3)
-#elif W == 8
-#define QUARTERS(f, k) f(k / 2), f(k / 2 + 1)
-#else
-#define QUARTERS(f, k) f(k / 4)
-#endif
-#define LOWER(f) QUARTERS(f, 0), QUARTERS(f, 4)
-#define UPPER(f) QUARTERS(f, 8), QUARTERS(f, 12)
-template <class F> INL vf each(F f, vf) { return vf{LOWER(f), UPPER(f)}; }
-template <class F> INL vi each(F f, vi) { return vi{LOWER(f), UPPER(f)}; }
-template <class F> INL vd each(F f, vd) { return {hd{LOWER(f)}, hd{UPPER(f)}}; }
-template <class F> INL vl each(F f, vl) { return {hl{LOWER(f)}, hl{UPPER(f)}}; }
-template <class F> INL vm each(F f, vm) { vm r = {}; LANES(k) setlane(r, k, f(k)); return r; }
-// Element `at[k]` of `p` in each of the first `n` lanes, the others zero. The places are read from memory: to extract them
-// from registers takes as long as the loads.
-template <class V, class T> INL V gather(const T* p, vl at) {
-  int64_t places[W];
-  __builtin_memcpy(places, &at, sizeof places);
-  __asm__("" : "+m"(places));
-  return each([&](int k) __attribute__((always_inline)) { return ld1(p + places[k]); }, V{});
-}
-template <class V, class T> INL V gather(const T* p, vl at, int64_t n) {
-  V r = {};
-  for (int k = 0; k < n; ++k) setlane(r, k, ld1(p + at[k]));
-  return r;
-}
-// Python's negative indices; one out of bounds, where `m`, sets *status and becomes 0.
-INL int64_t wrap_index(int64_t i, int64_t n, bool m, int64_t* status) {
-  i = i < 0 ? i + n : i;
-  if ((uint64_t)i < (uint64_t)n) return i;
-  if (m) *status = 1;
-  return 0;
-}
-INL vl wrap_index(vl i, int64_t n, vm m, int64_t* status) {
-  i = {i.a < 0 ? i.a + n : i.a, i.b < 0 ? i.b + n : i.b};
-  const hul limit = hul{} + (uint64_t)n;
-  const hl x = (hl)((hul)i.a >= limit), y = (hl)((hul)i.b >= limit);
-  if (bits(vm{join<vi>(CVT(x, hi), CVT(y, hi))} & m)) *status = 1;
-  return {i.a & ~x, i.b & ~y};
-}
+#include "memory.h"
+#include "tiles.h"
 
 // ---- integer division by zero: sets the status word
 INL void check_divisor(int64_t d, bool m, int64_t* status) { if (m && d == 0) *status = 1; }
@@ -330,7 +255,20 @@ INL vi wrap_i16(vi x) { return (x << 16) >> 16; }   INL int32_t wrap_i16(int32_t
   INL V min_(V a, V b) { return (a <= b) nan(a) ? a : b; }
 #define OR_NAN(a) | (a != a)
 #define NO_NAN(a)
-MINMAX(vf, OR_NAN) MINMAX(hd, OR_NAN) MINMAX(vi, NO_NAN) MINMAX(hl, NO_NAN)
+// One instruction: b if they are equal or one is a NaN.
+#if W == 16 && defined(__AVX512F__) && !defined(__clang__)
+INL vf greater(vf a, vf b) { return __builtin_ia32_maxps512_mask(a, b, a, (short)-1, 4); }
+INL vf lesser(vf a, vf b) { return __builtin_ia32_minps512_mask(a, b, a, (short)-1, 4); }
+#elif W == 8 && defined(__AVX__)
+INL vf greater(vf a, vf b) { return __builtin_ia32_maxps256(a, b); }
+INL vf lesser(vf a, vf b) { return __builtin_ia32_minps256(a, b); }
+#else
+INL vf greater(vf a, vf b) { return a > b ? a : b; }
+INL vf lesser(vf a, vf b) { return a < b ? a : b; }
+#endif
+INL vf max_(vf a, vf b) { return b != b ? b : greater(b, a); }
+INL vf min_(vf a, vf b) { return b != b ? b : lesser(b, a); }
+MINMAX(hd, OR_NAN) MINMAX(vi, NO_NAN) MINMAX(hl, NO_NAN)
 MINMAX(float, OR_NAN) MINMAX(double, OR_NAN) MINMAX(int32_t, NO_NAN) MINMAX(int64_t, NO_NAN)
 INL vd max_(vd x, vd y) { return {max_(x.a, y.a), max_(x.b, y.b)}; }
 INL vd min_(vd x, vd y) { return {min_(x.a, y.a), min_(x.b, y.b)}; }
@@ -381,17 +319,20 @@ INL vd round_(vd x) { vd r; LANES(k) r[k] = __builtin_nearbyint(x[k]); return r;
 #define SLEEF_CAT(a, b, c) a##b##c
 #define SLEEF_NAME(a, b, c) SLEEF_CAT(a, b, c)
 #if defined(USE_SLEEF) && defined(__x86_64__) && W >= 8
-#define SLEEF1(name, fn) \
-  extern "C" vf SLEEF_NAME(Sleef_##fn##f, W, _u10)(vf); \
-  INL vf name(vf x) { return SLEEF_NAME(Sleef_##fn##f, W, _u10)(x); } LIBM1(name, fn)
+#define OF_SLEEF(name, fn, ulp) \
+  extern "C" vf SLEEF_NAME(Sleef_##fn##f, W, ulp)(vf); \
+  INL vf name(vf x) { return SLEEF_NAME(Sleef_##fn##f, W, ulp)(x); } LIBM1(name, fn)
+#define SLEEF1(name, fn) OF_SLEEF(name, fn, _u10)
+#define SLEEF35(name, fn) OF_SLEEF(name, fn, _u35)
 #define SLEEF2(name, fn) \
   extern "C" vf SLEEF_NAME(Sleef_##fn##f, W, _u10)(vf, vf); \
   INL vf name(vf x, vf y) { return SLEEF_NAME(Sleef_##fn##f, W, _u10)(x, y); } LIBM2(name, fn)
 #else
 #define SLEEF1(name, fn) INL vf name(vf x) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k]); return r; } LIBM1(name, fn)
+#define SLEEF35(name, fn) SLEEF1(name, fn)
 #define SLEEF2(name, fn) INL vf name(vf x, vf y) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k], y[k]); return r; } LIBM2(name, fn)
 #endif
-SLEEF1(sin_, sin) SLEEF1(cos_, cos) SLEEF1(tan_, tan) SLEEF1(asin_, asin) SLEEF1(acos_, acos) SLEEF1(atan_, atan)
+SLEEF35(sin_, sin) SLEEF35(cos_, cos) SLEEF1(tan_, tan) SLEEF1(asin_, asin) SLEEF1(acos_, acos) SLEEF1(atan_, atan)
 SLEEF1(near_sinh_, sinh) SLEEF1(near_cosh_, cosh) SLEEF1(near_asinh_, asinh) SLEEF1(near_acosh_, acosh) SLEEF1(atanh_, atanh)
 SLEEF1(log_, log) SLEEF1(log1p_, log1p) SLEEF1(log2_, log2) SLEEF1(log10_, log10) SLEEF1(exp2_, exp2)
 SLEEF1(expm1_, expm1) SLEEF1(lgamma_, lgamma) SLEEF2(pow_, pow) SLEEF2(atan2_, atan2)
@@ -407,12 +348,19 @@ INL double asinh_(double x) { return near_asinh_(x); }   INL double acosh_(doubl
 LANE1(erfc_, erfc) LANE2(fmod_, fmod)
 LIBM1(exp_, exp) LIBM1(tanh_, tanh) LIBM1(erf_, erf) LIBM1(sqrt_, sqrt) LIBM1(floor_, floor) LIBM1(ceil_, ceil) LIBM1(trunc_, trunc)
 
-// exp: two-part reduction by ln 2, degree-6 polynomial, scaled in two steps so that subnormal results are right. Infinite
-// results are selected: if they came from the last product, its contraction with a following sum would make them finite.
+// p * 2^n, where n is a whole number, and 0 or infinite beyond the range of floats.
+#if W == 16 && defined(__AVX512F__) && !defined(__clang__)
+#define SCALES 1
+INL vf scaled(vf p, vf n) { return __builtin_ia32_scalefps512_mask(p, n, p, (short)-1, 4); }
+#endif
+// exp: two-part reduction by ln 2, degree-6 polynomial. Without an instruction for it, the result is scaled in two steps
+// so that subnormal results are right, and infinite ones are selected: if they came from the last product, its
+// contraction with a following sum would make them finite.
 INL vf exp_(vf x) {
+#ifndef SCALES
   auto overflows = x > 88.722839f;
-  x = x > 89.0f ? set_f(89.0f) : x;
-  x = x < -104.0f ? set_f(-104.0f) : x;
+#endif
+  x = greater(set_f(-104.0f), lesser(set_f(89.0f), x));
   vf n = fma_(x, set_f(1.44269504f), set_f(12582912.0f)) - 12582912.0f;
   vf r = fma_(n, set_f(-0.693145752f), x);
   r = fma_(n, set_f(-1.42860677e-6f), r);
@@ -423,9 +371,13 @@ INL vf exp_(vf x) {
   p = fma_(p, r, set_f(4.99999851e-1f));
   p = fma_(p, r, set_f(1.0f));
   p = fma_(p, r, set_f(1.0f));
+#ifdef SCALES
+  return scaled(p, n);
+#else
   vi k = CVT(n, vi), h = k >> 1;
   p = p * (vf)((h + 127) << 23) * (vf)((k - h + 127) << 23);
   return overflows ? set_f(__builtin_inff()) : p;
+#endif
 }
 // Above 88, sinh and cosh are exp(x) / 2, which is finite up to 89.4; SLEEF's are infinite from 88.8 on. Infinite results
 // are selected, as those of exp.
@@ -470,30 +422,32 @@ INL vf erf_(vf a) {
 // The normal distribution function: log2 of the smaller tail by a polynomial of degree 10 in |x| (fitted on 0 .. 5.5 and
 // falling beyond), then 2^ of it. Relative error 3e-6 down to x = -5, absolute error 1e-7.
 INL vf ndtr_(vf x) {
-  vf a = abs_(x), r = set_f(-2.2697032e-8f);
-  r = fma_(r, a, set_f(6.9111871e-7f));
-  r = fma_(r, a, set_f(-9.0565891e-6f));
-  r = fma_(r, a, set_f(6.4668378e-5f));
-  r = fma_(r, a, set_f(-2.3683293e-4f));
-  r = fma_(r, a, set_f(-9.3370712e-5f));
-  r = fma_(r, a, set_f(7.0662270e-3f));
-  r = fma_(r, a, set_f(-5.2524872e-2f));
+  // The steps of the polynomials' upper parts do not wait for each other: one chain of all steps would be longer than the
+  // processor looks ahead.
+  vf a = lesser(abs_(x), set_f(16.0f));  // so that its powers are finite
+  const vf a2 = a * a, a4 = a2 * a2;
+  const vf r0 = fma_(fma_(set_f(-2.3683293e-4f), a, set_f(-9.3370712e-5f)), a2,
+                     fma_(set_f(7.0662270e-3f), a, set_f(-5.2524872e-2f)));
+  const vf r1 = fma_(fma_(set_f(-2.2697032e-8f), a, set_f(6.9111871e-7f)), a2,
+                     fma_(set_f(-9.0565891e-6f), a, set_f(6.4668378e-5f)));
+  vf r = fma_(r1, a4, r0);
   r = fma_(r, a, set_f(-4.5919299e-1f));
   r = fma_(r, a, set_f(-1.1511073e+0f));
   r = fma_(r, a, set_f(-1.0f));
-  r = r < -126.0f ? set_f(-126.0f) : r;
-  vf n = r + 12582912.0f;
-  vi k = (vi)n << 23;
-  vf f = r - (n - 12582912.0f);
-  vf p = set_f(1.5345811e-4f);
-  p = fma_(p, f, set_f(1.3399932e-3f));
-  p = fma_(p, f, set_f(9.6184891e-3f));
-  p = fma_(p, f, set_f(5.5503286e-2f));
-  p = fma_(p, f, set_f(2.4022646e-1f));
+#ifndef SCALES
+  r = greater(r, set_f(-126.0f));
+#endif
+  const vf m = r + 12582912.0f, n = m - 12582912.0f, f = r - n, f2 = f * f;
+  vf p = fma_(fma_(set_f(1.5345811e-4f), f2, fma_(set_f(1.3399932e-3f), f, set_f(9.6184891e-3f))), f2,
+              fma_(set_f(5.5503286e-2f), f, set_f(2.4022646e-1f)));
   p = fma_(p, f, set_f(6.9314718e-1f));
   p = fma_(p, f, set_f(1.0f));
-  p = (vf)((vi)p + k);
+#ifdef SCALES
+  p = scaled(p, n);
+#else
+  p = (vf)((vi)p + ((vi)m << 23));
   p = r > -126.0f ? p : vf{};
+#endif
   p = x < 0.0f ? p : 1.0f - p;
   return x != x ? x : p;
 }
@@ -504,6 +458,7 @@ template <class T> INL T rsqrt_(T x) { return 1 / sqrt_(x); }
 template <class T> INL T recip_(T x) { return 1 / x; }
 template <class T> INL T sigmoid_(T x) { return 1 / (1 + exp_(-x)); }
 template <class T> INL T relu_(T x) { return max_(x, T{}); }
+INL vf relu_(vf x) { return greater(vf{}, x); }
 template <class T> INL auto isnan_(T x) { return ne(x, x); }
 template <class T> INL auto isinf_(T x) { return eq(abs_(x), T{} + __builtin_inff()); }
 template <class T> INL T sign_(T x) { return sel(gt(x, T{}), T{} + 1, sel(lt(x, T{}), T{} - 1, T{})); }
