@@ -29,11 +29,8 @@ def _one_hot(classes: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     and the GPU stays usable, while in eager an assertion fails in a kernel."""
     if num_classes <= 0 or classes.dtype != torch.int64:
         return torch._C._nn.one_hot(classes, num_classes)
-    if classes.is_cuda:
-        rows = torch.eye(num_classes, dtype=torch.int64, device=classes.device)
-        return torch.embedding(rows, classes)
-    zeros = torch.zeros((*classes.shape, num_classes), dtype=torch.int64, device=classes.device)
-    return zeros.scatter(-1, classes.unsqueeze(-1), 1)
+    rows = torch.eye(num_classes, dtype=torch.int64, device=classes.device)  # not in memory: computed where it is read
+    return torch.embedding(rows, classes)
 
 
 def _select_scatter(x: torch.Tensor, src: torch.Tensor, dim: int, index: int) -> torch.Tensor:

@@ -18,6 +18,7 @@ from . import (
     products,
     random,
     reductions,
+    resizing,
     scans,
     searching,
     segments,
@@ -32,6 +33,6 @@ __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_grap
 # Importing these modules registers their lowerings.
 _MODULES = (
     batch_norm, complex_memory, convolution, creation, embedding_bags, flex_attention, index_reductions, index_writes,
-    indexing, partial_writes, patches, pointwise, pooling, products, random, reductions, scans, searching, segments,
-    sorting, views,
+    indexing, partial_writes, patches, pointwise, pooling, products, random, reductions, resizing, scans, searching,
+    segments, sorting, views,
 )  # fmt: skip

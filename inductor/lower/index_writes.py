@@ -1,11 +1,12 @@
-"""Operators that replace elements at positions given by index tensors, or add to them, as loops over those elements, on
-a GPU: `index_put`, `index_copy`, `index_fill`, `scatter`, `index_add`, `scatter_add`, and the gradient of `embedding`
+"""Operators that replace elements at positions given by index tensors, or add to them, as loops over those elements:
+`index_put`, `index_copy`, `index_fill`, `scatter`, `index_add`, `scatter_add`, and the gradient of `embedding`
 if `segments.py` does not sort it. They write to the memory of an input (see `in_place.py`) or of a copy.
 
 Where two positions are equal, either value may remain, and sums are rounded in any order. ATen's kernels for GPUs do
 the same, except those of `index_put` that accumulates and of the gradient of `embedding`: they sort the positions,
-which takes longer than all the additions. On the CPU, where the last value remains, and under
-`torch.use_deterministic_algorithms`, the operators are calls of ATen.
+which takes longer than all the additions. Under `torch.use_deterministic_algorithms` the operators are calls of ATen.
+
+On the CPU, only sums of rows are loops (`adds_rows`): one row after the other, as in ATen. Others are calls of ATen.
 
 Sums in half precision are computed in a float32 copy of the tensor, which is then rounded once; ATen does that where it
 sorts, and otherwise rounds each addition. Such sums written to an input are calls of ATen.
@@ -39,6 +40,7 @@ _HALF = (torch.float16, torch.bfloat16)
 # the gradient of an embedding has at most 32 bytes per element of the activations, about what one transformer layer
 # keeps for the backward pass and has freed by then, so that it does not increase the peak of the memory in use.
 MAX_ELEMENTS_PER_ADDED, SMALL_COPY = 8, 64 << 20  # the copy's limit in bytes
+MIN_ROW = 8  # elements of a row that are added at once on the CPU, at least
 _TENSOR, _NUMBER = (Pointwise, BufferView), (bool, int, float)
 
 
@@ -98,10 +100,10 @@ class IndexWrite:
             element = ops.to_dtype(value(tuple(index)), base.dtype)
             ops.store(base.buffer.name, layout.index(place), element, self.mode, written)
 
-        order = self._order(base)
+        order = self.order(base)
         return trace([self.size[d] for d in order], (), fn)
 
-    def _order(self, base: BufferView) -> list[int]:
+    def order(self, base: BufferView) -> list[int]:
         """The dimensions of `size` by descending distance of neighbours in the memory of `base`; those that only
         select positions are where the indexed dimensions are."""
         indexed = max(hint(base.layout.stride[d]) for d in self.indices)
@@ -119,18 +121,37 @@ def index_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict
 
 def _any_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> IndexWrite | None:
     """As `index_write`, but also sums in half precision."""
-    if base.layout.device.type == "cpu" or torch.are_deterministic_algorithms_enabled() or kwargs:
+    on_cpu = base.layout.device.type == "cpu"
+    if not on_cpu and torch.are_deterministic_algorithms_enabled() or kwargs:
         return None
     make = _WRITES.get(target)
     write = make(base, *args) if make is not None else None
-    return write if write is not None and is_possible(base, write) else None
+    if write is None or not is_possible(base, write) or on_cpu and not adds_rows(base, write):
+        return None
+    return write
+
+
+def adds_rows(base: BufferView, write: IndexWrite) -> bool:
+    """Whether a write adds whole rows of memory: the position does not vary along them."""
+    if write.mode != "add" or base.dtype not in _ATOMIC:
+        return False
+    numbers, row = range(1, len(write.size) + 1), write.order(base)[-1]
+    strides = {k: s for k, s in zip(write.rest(numbers), base.layout.stride) if k != 0}
+    if not known(strides.get(row + 1, 0), "==", 1) or hint(write.size[row]) < MIN_ROW:
+        return False
+    along = [k == row + 1 for k in write.at(numbers)]  # the dimensions of the indices that follow the row
+    return not any(
+        follows and not (isinstance(x, BufferView) and known(stride, "==", 0))
+        for x in write.indices.values()
+        for follows, stride in zip(along[::-1], (x.layout.stride if isinstance(x, BufferView) else x.size)[::-1])
+    )
 
 
 @lowering("index_put", "index_copy", "index_fill", "index_add", "scatter", "scatter_add")
 def _to_copy(graph: LoweringGraph, x: TensorValue, *args: Any, **kwargs: Any) -> TensorValue:
     """`x` with elements replaced: a copy that is then written to."""
     stride = tuple(graph.val.stride())
-    if x.device.type == "cpu" or x.dtype != graph.val.dtype or dense_order(x.size, stride) is None:
+    if x.dtype != graph.val.dtype or dense_order(x.size, stride) is None:
         raise Unlowered
     layout = Layout(x.device, x.dtype, tuple(x.size), stride)
     write = _any_write(BufferView(Buffer("", layout), layout), graph.node.target, args, kwargs)
