@@ -91,6 +91,11 @@ def load(key: str | None, kind: type[Kept], report: CompileReport) -> Kept | Non
     return artifact
 
 
+def is_stored(key: str | None) -> bool:
+    """Whether the disk cache has an artifact for `key`."""
+    return key is not None and shared_cache().get_file(key, _SUFFIX) is not None
+
+
 def load_or_make(
     key: str | None, kind: type[Kept], report: CompileReport, make: Callable[[], Kept]
 ) -> tuple[Kept, bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,14 +29,17 @@ from .aot.random import seeded
 from .aot.training_decompositions import training_decompositions
 from .aot.training_spec import TrainingSpec
 from .aot.vmap_regions import with_vmap_regions
-from .artifact import Artifact, TrainingArtifact, load_or_make, program_of, show_code
+from .artifact import Artifact, Kept, TrainingArtifact, is_stored, load_or_make, program_of, show_code
 from .autocast import DEVICES
-from .background import Building, Built
+from .background import Building, Built, CompiledElsewhere
+from .background import prepare as prepare
 from .budget import Budget, spending
 from .build import build, make_callable, make_half
 from .cache.file_store import content_key
 from .cache.graph_key import graph_key, half_key, training_key
 from .compile_report import CacheEntry, CompileReport
+from .compiler_process import client
+from .compiler_process.job import Kind, job_of
 from .dynamic.dispatch import SPECIAL, DynamicShapeDispatcher, is_symbolic, symbolic_examples
 from .dynamic.template import Template, training_spec_at
 from .errors import PASSED
@@ -287,22 +290,57 @@ def _compile(
         if contest is not None and (aten := contest.kept_aten({})) is not None:
             report.entry = _entry_of(key, gm, None, options)
             return aten
+    examples = described(inputs) if frozen else ()
+    finish = functools.partial(_finish, gm, examples, options, report, contest)
+    elsewhere = _compiled_elsewhere("inference", Artifact, gm, inputs, key, frozen, options, report)
+    if elsewhere is not None:
+        return elsewhere.use_made(gm, finish, options.strict)
     artifact = _loaded_or_made(key, report, lambda: generate(gm, inputs, report, options, frozen=frozen))
     report.entry = _entry_of(key, gm, artifact, options)
-    folded, examples = folded_of(gm, artifact), described(inputs) if artifact.fold is not None else ()
+    return _build([artifact], options, report).use(gm, functools.partial(finish, artifact), options.strict)
+
+
+def _finish(
+    gm: fx.GraphModule, examples: Sequence[Any], options: CompileOptions, report: CompileReport,
+    contest: Contest | None, artifact: Artifact, kernels: Sequence[list[Any]],
+) -> Callable[..., Any]:
+    """The callable of a graph without gradients, of what it was compiled to and its kernels. `examples`: fake tensors
+    like the inputs, if some of these are constants."""
 
     def unfrozen() -> Callable[..., Any]:
         again = functools.partial(_compile, gm, examples, without_freezing(options), CompileReport())
         with compile_lock, tracing(None):
             return restored_on_error(again)
 
-    def finish(kernels: Sequence[list[Any]]) -> Callable[..., Any]:
-        unasked = options.cudagraphs is None
-        given = gm, artifact, artifact.spec, kernels[0], _recording(options, report), unasked
-        call = with_constants(folded, functools.partial(make_callable, *given), unfrozen)
-        return call if contest is None else contest.between(call, artifact.spec, {})
+    given = gm, artifact, artifact.spec, kernels[0], _recording(options, report), options.cudagraphs is None
+    call = with_constants(folded_of(gm, artifact), functools.partial(make_callable, *given), unfrozen)
+    return call if contest is None else contest.between(call, artifact.spec, {})
 
-    return _build([artifact], options, report).use(gm, finish, options.strict)
+
+def _compiled_elsewhere(
+    kind: Kind, artifact: type[Kept], gm: fx.GraphModule, inputs: Sequence[Any], key: str | None,
+    frozen: Sequence[int], options: CompileOptions, report: CompileReport,
+) -> CompiledElsewhere[Kept] | None:
+    """The graph, which another process compiles from now on; None if it is in the cache, or if only this process can
+    compile it, or if that is not asked for. `artifact`: the class of what it is compiled to."""
+    if not options.background or options.transforms or not client.is_available() or is_stored(key):
+        return None
+    if options.budget_s is not None or active_buckets():
+        return None
+    with report.phase("cache"):
+        job = job_of(kind, gm, inputs, key, frozen, options.bucket_collectives)
+    if job is None:
+        return None
+    report.cache = "off" if key is None else "miss"
+    return CompiledElsewhere(job, artifact, functools.partial(_compiled_here, gm, options), report)
+
+
+def _compiled_here(gm: fx.GraphModule, options: CompileOptions, args: Sequence[Any]) -> Callable[..., Any]:
+    """Compile, for the arguments of a call, a graph that the other process could not compile."""
+    given = {each.name: getattr(options, each.name) for each in fields(options)} | {"verify": OFF}
+    with client.in_this_process(), compile_lock, tracing(None):
+        chosen = replace(options, verify=OFF)
+        return without_full_collections(lambda: _compile_any(gm, args, chosen, given, one_size=True))
 
 
 def _entry_of(
@@ -406,21 +444,27 @@ def _compile_training(
     contest = _contest(gm, key, options, report, captured.attributes)
     if contest is not None and (aten := contest.kept_aten({})) is not None:
         return aten
-    artifact = _training_artifact(captured, inputs, key, options, report)
-    parts, labels = (artifact.forward, *artifact.backward), _part_labels(gm, artifact)
-    recording, places = _recording(options, report), places_in(gm)
     in_pieces = functools.partial(cut_after, gm, compile_piece)
-    pruned = _pruned(captured, inputs, artifact.spec, options)
     in_stages = None if active_buckets() else functools.partial(_in_stages, gm, options, compile_piece)
+    recording, places = _recording(options, report), places_in(gm)
 
-    def finish(kernels: Sequence[list[Any]]) -> Callable[..., Any]:
-        built = zip(parts, kernels, labels, strict=True)
+    def finish(
+        examples: Sequence[Any], artifact: TrainingArtifact, kernels: Sequence[list[Any]]
+    ) -> Callable[..., Any]:
+        pruned = _pruned(captured, examples, artifact.spec, options)
+        parts = artifact.forward, *artifact.backward
+        built = zip(parts, kernels, _part_labels(gm, artifact), strict=True)
         forward, *stages = (make_half(part.spec, each, label, recording, places) for part, each, label in built)
         backward = _backward_of(artifact, stages)
         call = wrap(captured, artifact.spec, forward, backward, in_pieces, pruned, in_stages)
         return call if contest is None else contest.between(call, artifact.forward.spec, {})
 
-    return _build(parts, options, report).use(gm, finish, options.strict)
+    elsewhere = _compiled_elsewhere("training", TrainingArtifact, gm, inputs, key, (), options, report)
+    if elsewhere is not None:
+        return elsewhere.use_made(gm, functools.partial(finish, described(inputs)), options.strict)
+    artifact = _training_artifact(captured, inputs, key, options, report)
+    built = _build((artifact.forward, *artifact.backward), options, report)
+    return built.use(gm, functools.partial(finish, inputs, artifact), options.strict)
 
 
 def _in_stages(

@@ -23,7 +23,7 @@ class CompileOptions:
     cudagraphs: record the calls of compiled graphs on a GPU as CUDA graphs; no effect on the CPU. None: only graphs
     without gradients whose calls are found to be bound by the host, and not at the cost of much memory.
     max_autotune: on a GPU, compute each matrix product by the faster of ATen and generated kernels, which is measured.
-    background: build kernels in the background; until they are ready, calls run the graph with ATen.
+    background: have another process compile graphs; until they are ready, calls run the graph with ATen.
     measure: in its first calls, measure each compiled graph against ATen, and keep the faster one. None: if the
     environment variable PYFRAME_MEASURE is not 0.
     budget_s: seconds that compilation may take, or a Budget that several graphs share; the rest then runs with ATen.

@@ -101,7 +101,11 @@ def _with_backwards(compiled: Any, settings: dict[str, Any]) -> Any:
 def _compiler(chosen: Any, options: Options, backend: Any) -> FrameCompiler | LazyCompiler:
     """A compiler with this backend: a dict of settings for pyframe's own."""
     if isinstance(chosen, dict):
-        return LazyCompiler(options, chosen)
+        lazy = LazyCompiler(options, chosen)
+        if options.background:  # `compile` may take its time, which calls may not
+            lazy.full()
+            importing(lambda: importlib.import_module("inductor.compile")).prepare()
+        return lazy
     made: FrameCompiler = _module("driver").FrameCompiler(
         chosen, options, backend if isinstance(backend, str) else repr(backend)
     )

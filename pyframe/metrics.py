@@ -40,6 +40,8 @@ class Counters(dict[str, Any]):
             cudagraphs_refused=0,
             templates=0,
             over_budget=0,
+            compiled_elsewhere=0,
+            not_compiled_elsewhere=0,
             graphs_measured=0,
             graphs_with_aten=0,
             backward_programs=0,

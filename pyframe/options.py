@@ -30,8 +30,8 @@ class Options:
     cudagraphs: with backend "inductor": record compiled graphs on a GPU as CUDA graphs (mode "reduce-overhead"); None:
         those without gradients that the host slows down; False: none.
     max_autotune: with backend "inductor": compute matrix products on a GPU by the faster of ATen and generated kernels.
-    background: with backend "inductor": build kernels in the background; until they are ready, calls run the graph
-        with ATen.
+    background: with backend "inductor": have another process compile graphs; until they are ready, calls run the
+        captured graph with ATen.
     measure: with backend "inductor": measure each compiled graph against ATen in its first calls and keep the faster
         one. None: if the environment variable PYFRAME_MEASURE is not 0.
     budget_s: seconds that captures and compilation may take; frames and graphs that are left then run uncompiled.
