@@ -40,8 +40,8 @@ def make_entry(
     for guard in trace.guards:
         show("guards", guard)
     show("bytecode", disassembly, result.code)
-    guards = list(trace.guards)
-    described = [_description(guards, i) for i in lowered.guard_of_op]
+    explanations = [GuardExplanation(guard) for guard in trace.guards]
+    described = ["a graph input" if i is None else explanations[i] for i in lowered.guard_of_op]
     direct = None
     if result.compiled is not None:
         registers = tuple(lowered.registers[s] for s in result.graph_inputs)
@@ -74,23 +74,17 @@ def _may_alias(guards: Any) -> bool:
     return any(isinstance(g.payload, TensorMeta) for g in guards)
 
 
-def _description(guards: list[Guard], index: int | None) -> Any:
-    """What explains a failure of the guard with this index: text, or a function of the call that returns it. None: the
-    operation of the guard program reads a graph input."""
-    if index is None:
-        return "a graph input"
-    guard = guards[index]
-    return GuardExplanation(guard)
-
-
 class GuardExplanation:
-    """Explains why a guard failed. Keeps no object of the user alive that the guard itself would not."""
+    """Explains why a guard failed: a function of the call that returns text. Keeps no object of the user alive that the
+    guard itself would not."""
 
     def __init__(self, guard: Guard) -> None:
         self.expected = _weakly(guard.payload) if guard.kind in ("ID", "NOT_ID", "TYPE") else None
         if guard.kind == "PREDICATE":  # its description suffices
-            guard = dataclasses.replace(guard, payload=(None, *guard.payload[1:]))
-        self.guard = guard if self.expected is None else dataclasses.replace(guard, payload=None)
+            guard = Guard(guard.source, guard.kind, (None, *guard.payload[1:]), guard.line)
+        elif self.expected is not None:
+            guard = Guard(guard.source, guard.kind, None, guard.line)
+        self.guard = guard
 
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> str:
         guard = self.guard

@@ -230,6 +230,16 @@ def call_key(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[K
         return None, tensors
 
 
+def arguments_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Key | None:
+    """What describes the arguments of a call on fake tensors; None if no key describes one of them."""
+    tensors: list[FakeTensor] = []
+    try:
+        described = tuple([_described(x, tensors) for x in args])
+        return described, tuple([(name, _described(x, tensors)) for name, x in kwargs.items()])
+    except NoKey:
+        return None
+
+
 # ---- recording
 
 

@@ -43,7 +43,7 @@ def may_write(node: fx.Node) -> bool:
     packet = getattr(node.target, "overloadpacket", node.target)
     if node.kwargs.get("out") is not None or packet in WRITES_UNCOUNTED:
         return True
-    return writes_first(node) or any(map(_is_written, _arguments(node.target)))
+    return writes_first(node) or _writes_any(node.target)
 
 
 def written_statistics(node: fx.Node) -> list[fx.Node]:
@@ -76,8 +76,9 @@ def writes_in_place(target: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _arguments(target: Any) -> tuple[Any, ...]:
-    return tuple(argument for schema in _schemas(target) for argument in schema.arguments)
+def _writes_any(target: Any) -> bool:
+    """Whether an operator writes to an argument of any of its overloads."""
+    return any(_is_written(argument) for schema in _schemas(target) for argument in schema.arguments)
 
 
 def _is_written(argument: Any) -> bool:

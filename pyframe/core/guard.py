@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from .frozen import frozen
 from .source import Source
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UserLine:
     """A place in the user's code, as quoted by guards, breaks and errors."""
 
@@ -67,7 +68,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorMeta:
     """The metadata that a TENSOR guard checks.  ``sizes`` and ``strides`` hold ints, or None where any value is
     accepted (a dynamic dimension)."""
@@ -93,7 +94,7 @@ class ClassReads:
     entries: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guard:
     """An assumption of a capture about the value of `source`; `payload` depends on the kind (`KINDS`)."""
 

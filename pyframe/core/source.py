@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
+from .frozen import with_direct_init
+
 _T = TypeVar("_T")
 
 
@@ -19,6 +21,9 @@ class _KeepsHash:
     sources, and the hash of a long path would be computed from all of its steps each time."""
 
     __slots__ = ("_hash",)
+
+
+_set_hash = vars(_KeepsHash)["_hash"].__set__
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -30,13 +35,13 @@ def source_class(cls: type[_T]) -> type[_T]:
     def __hash__(self: Any) -> int:
         try:
             found: int = self._hash
-        except AttributeError:
+        except AttributeError:  # of a copy; if a field has no hash, this raises TypeError
             found = computed(self)
-            object.__setattr__(self, "_hash", found)
+            _set_hash(self, found)
         return found
 
     made.__hash__ = __hash__  # type: ignore[method-assign]
-    return made
+    return with_direct_init(made, _set_hash)
 
 
 @source_class

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import types
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from inductor.aot.calls import python_kernels
+from inductor.aot.trace_memo import arguments_key
 from inductor.eager.flex_attention import with_dense_attention
 from inductor.overlap import memory_of
 
@@ -110,8 +112,11 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any, checked: bool, handled: bool = F
         if handled and any(getattr(node.target, "for_autograd", False) for node in unusual):
             raise CannotUndo("what the graph does in program order cannot be undone if an operator raises")
         return None
-    if not checked and all(map(_only_computes, gm.graph.nodes)):
-        return Undo()
+    if not checked:
+        if all(map(_only_computes, gm.graph.nodes)):
+            return Undo()
+        if all(_only_computes(node) or _at_most_draws(node) for node in gm.graph.nodes):
+            return _undo_of_draws(gm.graph, fake_mode)
     dense = with_dense_attention(gm)
     if any(isinstance(node.target, HigherOrderOperator) for node in dense.graph.nodes):
         if checked:
@@ -143,6 +148,42 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any, checked: bool, handled: bool = F
     if checked and sum(_bytes(inputs[i]) for i in written) > MAX_COPIED:
         return None
     return Undo(written, watch.draws, checked)
+
+
+def _undo_of_draws(graph: fx.Graph, fake_mode: Any) -> Undo | None:
+    """`undo_of` for a graph that writes nothing and is not `checked`. What an operator draws, and whether it may raise,
+    depends on the metadata of its operands, so that one of several equal calls is run."""
+    watch = _Watch(set())
+    watch.may_raise = any(map(_checks_numbers, graph.nodes))
+    known: set[Any] = set()
+    try:
+        with fake_mode, torch.set_grad_enabled(torch.is_grad_enabled()), python_kernels(fake_mode), watch:
+            for node in graph.nodes:
+                if node.op.startswith("call") and not (_checks_numbers(node) or _takes_item(node)):
+                    _run_once(node, known)
+    except _Permanent:
+        return None
+    return None if watch.draws and not watch.may_raise else Undo((), watch.draws)
+
+
+def _run_once(node: fx.Node, known: set[Any]) -> None:
+    """Run a call on the fake tensors of the trace, unless an equal one is in `known`, to which it is added."""
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
+    with torch._C.DisableTorchFunction():
+        described = arguments_key(args, kwargs)
+    if described is not None:
+        if (node.target, described) in known:
+            return
+        known.add((node.target, described))
+    if isinstance(node.target, str):
+        getattr(args[0], node.target)(*args[1:], **kwargs)
+    else:
+        node.target(*args, **kwargs)
+
+
+def _takes_item(node: fx.Node) -> bool:
+    """Whether a node takes an item of a result that is no tensor."""
+    return node.target is operator.getitem and "val" not in node.all_input_nodes[0].meta
 
 
 def undo_if_cheap(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
@@ -211,6 +252,13 @@ def _is_plain(node: fx.Node) -> bool:
 def _checks_numbers(node: fx.Node) -> bool:
     """Whether a node raises for some numbers, and does nothing else."""
     return getattr(node.target, "checks_numbers", False)
+
+
+def _at_most_draws(node: fx.Node) -> bool:
+    """Whether a node is known to do nothing but compute and draw random numbers, from its target alone."""
+    if node.op not in ("call_function", "call_method") or changes(node):
+        return False
+    return node.target in _DROPOUTS or node.target is F.scaled_dot_product_attention
 
 
 def _only_computes(node: fx.Node) -> bool:

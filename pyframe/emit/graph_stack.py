@@ -15,6 +15,7 @@ from torch import fx
 from inductor.log.progress import advance
 from inductor.modes import Setting, graph_module
 
+from ..core.files import our_file
 from ..core.guard import UserLine
 from ..core.source import AttrSource, DictItemSource, ModuleAttrSource, SeqItemSource, Source, StepSource
 from ..vars.protocol.base import Var
@@ -53,12 +54,31 @@ class GraphStack:
 
     def annotate(self, node: fx.Node) -> fx.Node:
         """Record in a node which lines of the program it comes from."""
-        node.meta["stack_trace"] = "".join(map(self._quoted, self._tx.whole_stack()))
-        modules = {path: (path, kind) for path, kind in map(_module_of, self._tx.frames) if kind is not None}
+        frames = self._tx.frames
+        around, modules = self._around(len(frames) - 1) if frames else ("", {})
+        text = around + self._own_line(frames[-1]) if frames else ""
+        node.meta["stack_trace"] = text or "".join(map(self._quoted, self._tx.whole_stack()))
+        modules = {**modules, **_module_of(frames[-1])} if frames else modules
         if modules:
             node.meta["nn_module_stack"] = modules
         advance()
         return node
+
+    def _around(self, depth: int) -> tuple[str, dict[str, tuple[str, type]]]:
+        """What nodes record of the frames around the frame at this depth, which is running: all of these are at a call
+        until it ends or yields."""
+        frames = self._tx.frames
+        if not depth:
+            return "", {}
+        frame = frames[depth]
+        if frame.around is None:
+            outer = frames[depth - 1]
+            text, modules = self._around(depth - 1)
+            frame.around = text + self._own_line(outer), {**modules, **_module_of(outer)}
+        return frame.around
+
+    def _own_line(self, frame: TracedFrame) -> str:
+        return "" if our_file(frame.file) else self._quoted(frame.user_line())
 
     def _quoted(self, line: UserLine) -> str:
         text = self._lines.get(line)
@@ -154,13 +174,14 @@ def _trace_line(line: UserLine) -> str:
     return f'  File "{line.filename}", line {line.lineno}, in {line.function}\n{quoted}'
 
 
-def _module_of(frame: TracedFrame) -> tuple[str, type | None]:
-    """The path and the class of the nn.Module of which a frame runs a method; the class is None for other frames."""
+def _module_of(frame: TracedFrame) -> dict[str, tuple[str, type]]:
+    """The path and the class of the nn.Module of which a frame runs a method, by path; nothing for other frames."""
     code = frame.code
     var = frame.locals.get(code.co_varnames[0]) if code.co_argcount else None
     if not isinstance(var, NNModuleVar) or var.source is None:
-        return "", None
-    return module_path(var.source), var.cls
+        return {}
+    path = module_path(var.source)
+    return {path: (path, var.cls)}
 
 
 def module_path(source: Source) -> str:

@@ -87,6 +87,7 @@ class Frame:
     began: int = 0  # instructions spent by the trace when this frame was entered
     names: Var | None = None  # in a class body: the namespace
     given_variables: Var | None = None  # the dict that `locals()` returned
+    around: Any = None  # see `TracedFrame`
     # Of an inlined frame, as (number, ordinal of the instruction): where each loop starts, by head, and what raised the
     # outermost exception that the frame is handling.
     loop_starts: dict[int, tuple[int, int]] = field(default_factory=dict)

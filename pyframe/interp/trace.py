@@ -542,7 +542,7 @@ class Trace:
             self.graph_break("size-limit", f"{what} of {min(size, sys.maxsize):,}")
 
     def enter_frame(self, frame: Frame) -> None:
-        frame.began = self.budget.spent
+        frame.began, frame.around = self.budget.spent, None
         self.frames.append(frame)
         self.breaks.inlined_in_step = True
 

@@ -53,6 +53,7 @@ class TracedFrame(Protocol):
     stack: list[Var]
     at: int  # ordinal of the current instruction
     given_variables: Var | None  # the dict that `locals()` returned
+    around: Any  # what the graph keeps about the frames around it while it runs; None at first
 
     def variables(self) -> dict[str, Var | None] | None:
         """The variables of a function in the order of `locals()`, None for those that are unbound; None in other

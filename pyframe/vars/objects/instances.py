@@ -191,7 +191,8 @@ class InstanceVar(Var):
         for name in self.dropped:
             names.pop(name, None)
         slotted = types.MemberDescriptorType
-        names.update(dict.fromkeys(name for name in self.attrs if not isinstance(lookup(self.cls, name), slotted)))
+        more = [name for name in self.attrs if name not in names]
+        names.update(dict.fromkeys(name for name in more if not isinstance(lookup(self.cls, name), slotted)))
         found = {name: self._instance_attr(tx, name) for name in names}
         return {name: var for name, var in found.items() if var is not None}
 
