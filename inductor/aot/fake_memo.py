@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from .trace_memo import Results, call_key, new_results, results_to_make
+from .trace_memo import Results, is_suitable, key_if_suitable, new_results, results_to_make
 
 
 def remembering(mode: FakeTensorMode, run: Callable[..., Any]) -> Callable[..., Any]:
     """What takes the place of the `__torch_dispatch__` of a mode without symbolic sizes, which is `run`."""
+    suitable: dict[Any, bool] = {}  # by operator
     known: dict[Any, Results | None] = {}  # None: metadata do not describe the results
     running = False
 
@@ -28,8 +29,14 @@ def remembering(mode: FakeTensorMode, run: Callable[..., Any]) -> Callable[..., 
         if running or torch.is_inference_mode_enabled():
             return run(func, kinds, args, kwargs)
         with torch._C.DisableTorchFunction():  # a mode would run Python code at each read of an attribute
-            key, tensors = call_key(func, args, kwargs or {})
-            if not tensors or any(x.fake_mode is not mode or x.is_inference() for x in tensors):
+            fits = suitable.get(func)
+            if fits is None:
+                fits = suitable[func] = is_suitable(func)
+            key, tensors = key_if_suitable(func, args, kwargs or {}) if fits else (None, [])
+            for x in tensors:
+                if x.fake_mode is not mode or x.is_inference():
+                    key = None
+            if not tensors:
                 key = None
             results = known.get(key) if key is not None else None
             if results is not None:

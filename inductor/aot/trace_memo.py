@@ -113,7 +113,7 @@ class _Memo:
         """Traces a call: takes the place of `mode.__torch_dispatch__`."""
         suitable = self.suitable.get(op)
         if suitable is None:
-            suitable = self.suitable[op] = _is_suitable(op)
+            suitable = self.suitable[op] = is_suitable(op)
         if not suitable or decompositions_in_use(mode) is not self.decompositions:
             return self.traced(op, kinds, args, kwargs)
         tensors: list[FakeTensor] = []
@@ -139,7 +139,7 @@ class _Memo:
         return result
 
 
-def _is_suitable(op: Any) -> bool:
+def is_suitable(op: Any) -> bool:
     """Whether the nodes of a call of `op` depend on nothing but its key."""
     return (
         isinstance(op, torch._ops.OpOverload)
@@ -221,9 +221,12 @@ def node_of(tracer: Any, x: FakeTensor) -> torch.fx.Node:
 def call_key(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Key | None, list[FakeTensor]]:
     """The key of a call on fake tensors outside of a trace, None if its results may depend on more, and its tensors,
     each once."""
+    return key_if_suitable(op, args, kwargs) if is_suitable(op) else (None, [])
+
+
+def key_if_suitable(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Key | None, list[FakeTensor]]:
+    """As `call_key`, of an operator that `is_suitable`."""
     tensors: list[FakeTensor] = []
-    if not _is_suitable(op):
-        return None, tensors
     try:
         return _key_of(op, args, kwargs, tensors), tensors
     except NoKey:
@@ -271,7 +274,7 @@ def step_of(
     each memory, to which that of the node is added. NotCopyable if there is no way."""
     target: Any = node.target
     getitem = target is operator.getitem
-    if node.op != "call_function" or not (getitem or _is_suitable(target)):
+    if node.op != "call_function" or not (getitem or is_suitable(target)):
         raise NotCopyable
 
     def replaced(arg: torch.fx.Node) -> Any:

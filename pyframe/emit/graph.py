@@ -458,7 +458,12 @@ def _forget_constants(target: Any, args: Sequence[Var]) -> None:
 
 def _version(tensor: torch.Tensor) -> int | None:
     """The version counter of a tensor; None for an inference tensor, which has none."""
-    return None if tensor.is_inference() else tensor._version
+    try:
+        return tensor._version
+    except RuntimeError:
+        if not tensor.is_inference():
+            raise
+        return None
 
 
 def _is_sparse(value: Any) -> bool:

@@ -148,6 +148,7 @@ class Trace:
         self.draws: list[Draw] = []  # random numbers drawn at the start of the frame
         self.rng_branches: list[rng_guards.RngBranchGuard] = []  # branches on draws, with the outcome assumed
         self.memo: dict[int, Var] = {}
+        self.shared: dict[tuple[int, Source] | None, Var] = {}  # of objects without identity, by id and source
         self.keep_alive: list[Any] = []
         # inner tensors of wrapper subclass instances, by id: their sources, and functions that read them
         self.inner_tensors: dict[int, tuple[Source, Callable[[], Var]]] = {}
@@ -275,8 +276,13 @@ class Trace:
                 return placeholder[1]
             if source is not None and self._is_of_placeholder(source):
                 source = self._inherited_source(source)
-        known = self.memo.get(id(value)) if has_identity(value) else None
+        identity = has_identity(value)
+        known = self.memo.get(id(value)) if identity else None
         if known is None:
+            # the Var of a function, class or module is the same for each read from one source
+            place = (id(value), source) if not identity and source is not None and type(value) not in _PLAIN else None
+            if place in self.shared:
+                return self.shared[place]
             self.global_names.before_wrap(value)
             var = None
             types_ = self._varying(source)
@@ -291,8 +297,11 @@ class Trace:
             self.wrapping.discard(id(value))
             # The Var of a compiled or scripted function is that of the wrapped function, which has another source.
             wrapped = issubclass(type(value), _C.CompiledFunction | torch.jit.ScriptFunction)
-            if has_identity(value) and not wrapped:
+            if identity and not wrapped:
                 self.memo[id(value)] = var
+                self.keep_alive.append(value)
+            elif place is not None and not types_:
+                self.shared[place] = var
                 self.keep_alive.append(value)
             return var
         if source is not None and known.source is not None and source != known.source:

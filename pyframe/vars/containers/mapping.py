@@ -216,12 +216,17 @@ class DictVar(Var):
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
         where = key_of(tx, key)
-        if where not in self.items:
-            if self.factory is not None:
-                self.setitem(tx, key, tx.call(self.factory, [], {}))
-            else:
-                tx.raise_(KeyError, key)
+        found = self.find(tx, where)
+        if found is not None:
+            return found
+        if self.factory is None:
+            tx.raise_(KeyError, key)
+        self.setitem(tx, key, tx.call(self.factory, [], {}))
         return self.items[where]
+
+    def find(self, tx: Tracer, where: Any) -> Var | None:
+        """The value of a key, which `key_of` returned; None if there is none."""
+        return self.items.get(where)
 
     def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
         ordered = value is not None and slots.derives(self.cls, collections.OrderedDict)
@@ -245,7 +250,7 @@ class DictVar(Var):
         return ConstVar(len(self.items))
 
     def contains(self, tx: Tracer, item: Var) -> bool:
-        return key_of(tx, item) in self.items
+        return self.find(tx, key_of(tx, item)) is not None
 
     def iterate(self, tx: Tracer) -> Var:
         return DictViewVar(self, "keys").iterate(tx)
@@ -318,7 +323,7 @@ class DictVar(Var):
         return DictViewVar(self, "items")
 
     def _get(self, tx: Tracer, key: Var, default: Var | None = None) -> Var | None:
-        return self.items.get(key_of(tx, key), default)
+        return self.find(tx, key_of(tx, key)) or default
 
     def _setdefault(self, tx: Tracer, key: Var, default: Var | None = None) -> Var:
         where = key_of(tx, key)

@@ -254,6 +254,9 @@ class FunctionVar(Var):
         self.annotate, self.annotations = value, None
         self.attrs.pop("__annotations__", None)
 
+    def field(self, tx: Tracer, name: str) -> Var | None:
+        return self.fields(tx).get(name)
+
     def fields(self, tx: Tracer) -> dict[str, Var]:
         """The current `__dict__` of a function that the program created."""
         return {name: value for name, value in self.attrs.items() if name not in _NOT_FIELDS} | self.hidden

@@ -91,18 +91,23 @@ def empty_slot_message(cls: type, name: str) -> str:
 
 
 class FieldsVar(DictVar):
-    """The `__dict__` of `owner`: a live view, as `items` is computed from the attributes at each read."""
+    """The `__dict__` of `owner`: a live view, as `items` is computed from the attributes at each read. `was_read`:
+    whether all items have been read, so that they have guards."""
 
-    __slots__ = ("owner", "tx")
+    __slots__ = ("owner", "tx", "was_read")
 
     def __init__(self, owner: Any, tx: Tracer) -> None:
-        self.owner, self.tx = owner, tx
+        self.owner, self.tx, self.was_read = owner, tx, False
         self.source = dict_source(owner.source, owner.python_type())
         self.cls, self.factory, self.fields = dict, None, {}
 
     @property
     def items(self) -> Mapping[Any, Var]:  # type: ignore[override]
+        self.was_read = True
         return self.owner.fields(self.tx)
+
+    def find(self, tx: Tracer, where: Any) -> Var | None:
+        return self.owner.field(tx, where) if self.was_read and type(where) is str else self.items.get(where)
 
     def changed(self, tx: Tracer) -> None:
         self.unsupported(tx, "this change of __dict__")

@@ -196,6 +196,13 @@ class InstanceVar(Var):
         found = {name: self._instance_attr(tx, name) for name in names}
         return {name: var for name, var in found.items() if var is not None}
 
+    def field(self, tx: Tracer, name: str) -> Var | None:
+        """An item of `fields`, which has been called before; None if there is none."""
+        held = name in (fields_of(self.value) or ()) and name not in self.dropped
+        if not held and (name not in self.attrs or isinstance(lookup(self.cls, name), types.MemberDescriptorType)):
+            return None
+        return self._instance_attr(tx, name)
+
     def set_field(self, tx: Tracer, name: str, value: Var | None) -> None:
         """`__dict__[name] = value` (None deletes)."""
         if hasattr(type(lookup(self.cls, name)), "__set__"):

@@ -38,11 +38,16 @@ _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 def lookup(cls: type, name: str) -> Any:
     """The raw attribute found along the MRO, or MISSING.  During a trace the result is recorded for a guard, unless the
     class is immutable."""
-    reads = _reading.reads
-    if reads is None or is_immutable(cls):
-        return _find(cls, name)
     found = _find(cls, name)
-    reads.setdefault(cls, {}).setdefault(name, found)
+    reads = _reading.reads
+    if reads is None:
+        return found
+    known = reads.get(cls)
+    if known is None:
+        if is_immutable(cls):
+            return found
+        known = reads[cls] = {}
+    known.setdefault(name, found)
     return found
 
 

@@ -178,6 +178,9 @@ class NNModuleVar(InstanceVar):
         own = _SETTERS[special]
         return None if lookup(self.cls, special) is own else own
 
+    def field(self, tx: Tracer, name: str) -> Var | None:
+        return self.fields(tx).get(name)
+
     def fields(self, tx: Tracer) -> dict[str, Var]:
         if self.value is not MISSING and self.source is not None:
             tx.guard(InstanceDictSource(self.source), "DICT_KEYS", tuple(self.value.__dict__))

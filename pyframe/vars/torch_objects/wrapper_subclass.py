@@ -77,6 +77,9 @@ class WrapperTensorVar(TensorSubclassVar):
             self.unsupported(tx, f"setting attribute {name!r}")
         super().store(tx, name, value)
 
+    def field(self, tx: Tracer, name: str) -> Var | None:
+        return self.fields(tx).get(name)
+
     def fields(self, tx: Tracer) -> dict[str, Var]:
         return self.unsupported(tx, "__dict__")
 
