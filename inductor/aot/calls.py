@@ -12,6 +12,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from ..fx_utils.nodes import set_arguments
 from ..process.import_stubs import stub_torch_compiler
 from .torch_mistakes import without_mistakes
 from .trace_memo import Results, call_key, new_results, results_to_make
@@ -59,18 +60,18 @@ def call(graph: fx.Graph, target: Any, *args: Any, like: fx.Node | None = None, 
     """Add a node at the graph's insertion point and compute its fake result. Stack trace, module stack and the
     `backward` mark of a joint graph are taken from `like`."""
     node = graph.call_function(target)
-    node.args, node.kwargs = args, kwargs  # fx warns of symbols among the arguments of new nodes
+    set_arguments(node, args, kwargs)
     if like is not None:
-        node.meta |= {k: v for k, v in like.meta.items() if k in _ORIGIN}
+        node.meta.update({k: v for k, v in like.meta.items() if k in _ORIGIN})
     node.meta["val"] = value_of(target, args, kwargs)
     return node
 
 
 def copied(graph: fx.Graph, node: fx.Node, copy_of: Callable[[fx.Node], fx.Node]) -> fx.Node:
-    """A copy of a node of another graph, like `Graph.node_copy`, without its warning about symbols."""
+    """A copy of a node of another graph, like `Graph.node_copy`, without its search for symbols."""
     copy = graph.create_node(node.op, node.target, name=node.name, type_expr=node.type)
-    copy.args, copy.kwargs = fx.map_arg((node.args, node.kwargs), copy_of)
-    copy.meta = dict(node.meta)
+    set_arguments(copy, *fx.map_arg((node.args, node.kwargs), copy_of))
+    copy.meta.update(node.meta)
     return copy
 
 

@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ..autocast import DEVICES, is_autocast_enabled
 from ..fx_utils.arguments import output_of
 from ..fx_utils.keys import NoKey
+from ..fx_utils.nodes import set_arguments
 from ..fx_utils.repeats import Range, Repeats, find_repeats
 from .fake import make_fx
 from .functional_tensors import unwrapped
@@ -442,8 +443,10 @@ class _Copy:
                 node = self._read_empty(step.target)
             else:
                 args, kwargs = map_aggregate(step.args, filled), map_aggregate(step.kwargs, filled)
-                node = graph.create_node("call_function", step.target, args, kwargs, step.name)
-            node.meta = dict(meta)
+                node = graph.create_node("call_function", step.target, name=step.name)
+                set_arguments(node, args, kwargs)
+            node.meta.clear()
+            node.meta.update(meta)
             if "nn_module_stack" in meta:
                 node.meta["nn_module_stack"] = self.call.modules.get(_modules_key(meta), meta["nn_module_stack"])
             node.meta["val"] = fakes_of(step.value, value, self.fake_mode)

@@ -30,11 +30,15 @@ from torch.fx.node import map_aggregate
 from torch.fx.proxy import TracerBase
 
 from ..fx_utils.keys import PLAIN, NoKey
+from ..fx_utils.nodes import set_arguments
 from ..torch_compat import decompositions_in_use
 
 _NAMESPACES = ("aten", "prims")
 _DATA_DEPENDENT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 Key = tuple[Any, ...]
+# The attribute of a fake tensor mode that holds recipes. They are not in a dict of ours, because their keys refer to the
+# mode, which then would never be freed.
+_RECIPES = "_recipes_of_calls"
 
 
 class NotCopyable(Exception):
@@ -99,12 +103,12 @@ class _Recipe:
 
 
 class _Memo:
-    """The recipes of one trace."""
+    """The recipes of one trace, and of earlier ones in its fake mode."""
 
     def __init__(self, mode: ProxyTorchDispatchMode) -> None:
         self.traced, self.tracer = mode.__torch_dispatch__, mode.tracer
         self.decompositions = decompositions_in_use(mode)
-        self.recipes: dict[Key, _Recipe | None] = {}
+        self.recipes = _recipes_for(self.decompositions)
         self.suitable: dict[Any, bool] = {}
 
     def dispatch(
@@ -137,6 +141,20 @@ class _Memo:
             except (NotCopyable, NoKey):  # NoKey: the result is known as a constant
                 self.recipes[key] = None
         return result
+
+
+def _recipes_for(decompositions: Mapping[Any, Any]) -> dict[Key, _Recipe | None]:
+    """The recipes of the traces so far that had the same decompositions, in the active fake mode. The trace of a whole
+    graph continues with those of the range of it that was traced before (`regions.py`)."""
+    mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+    if not isinstance(mode, FakeTensorMode):
+        return {}
+    found: list[tuple[Mapping[Any, Any], dict[Key, _Recipe | None]]] = vars(mode).setdefault(_RECIPES, [])
+    for table, recipes in found:
+        if table == decompositions:
+            return recipes
+    found.append((decompositions, {}))
+    return found[-1][1]
 
 
 def is_suitable(op: Any) -> bool:
@@ -362,7 +380,8 @@ def _follow(
         for step in recipe.steps:
             args, kwargs = map_aggregate(step.args, filled), map_aggregate(step.kwargs, filled)
             # not the method of torch's subclass, which would ask of each operator whether it needs exact strides
-            added.append(TracerBase.create_node(tracer, "call_function", step.target, args, kwargs, step.name))
+            added.append(TracerBase.create_node(tracer, "call_function", step.target, (), {}, step.name))
+            set_arguments(added[-1], args, kwargs)
     values: list[Any] = list(tensors)
     with in_kernel_invocation_manager(mode), torch._C._DisablePythonDispatcher():
         add_values(recipe.steps, values)
