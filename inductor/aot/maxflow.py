@@ -25,45 +25,58 @@ class Network:
     def cut(self, source: int, sink: int) -> tuple[int, set[int]]:
         """The maximum flow (INFINITE or more if there is no cut), and the source side of a minimum cut."""
         flow = 0
-        while (levels := self._levels(source)) and levels[sink] >= 0 and flow < INFINITE:
-            following = [0] * len(self._edges)
-            while (pushed := self._push(source, sink, levels, following)) and flow < INFINITE:
-                flow += pushed
+        while (levels := self._levels(source, sink))[sink] >= 0 and flow < INFINITE:
+            flow += self._push(source, sink, levels)
         return flow, {v for v, level in enumerate(levels) if level >= 0}
 
-    def _levels(self, source: int) -> list[int]:
-        levels = [-1] * len(self._edges)
+    def _levels(self, source: int, sink: int) -> list[int]:
+        """The distance of each vertex from the source; -1 for those that are not reached, or not before the sink."""
+        edges, target, free = self._edges, self._target, self._free
+        levels = [-1] * len(edges)
         levels[source] = 0
         queue = deque([source])
         while queue:
             v = queue.popleft()
-            for e in self._edges[v]:
-                if self._free[e] and levels[self._target[e]] < 0:
-                    levels[self._target[e]] = levels[v] + 1
-                    queue.append(self._target[e])
+            level = levels[v] + 1
+            for e in edges[v]:
+                w = target[e]
+                if levels[w] < 0 and free[e]:
+                    levels[w] = level
+                    if w == sink:
+                        return levels
+                    queue.append(w)
         return levels
 
-    def _push(self, source: int, sink: int, levels: list[int], following: list[int]) -> int:
-        """Push flow along an augmenting path, without recursion: a path is as long as a model is deep."""
+    def _push(self, source: int, sink: int, levels: list[int]) -> int:
+        """Push flow along shortest paths until none is left, without recursion: a path is as long as a model is deep.
+        The flow; it is not complete if it is INFINITE or more."""
+        edges, target, free = self._edges, self._target, self._free
+        following = [0] * len(edges)
         path: list[int] = []
+        flow = 0
         v = source
-        while v != sink:
-            edges = self._edges[v]
-            while following[v] < len(edges):
-                e = edges[following[v]]
-                if self._free[e] and levels[self._target[e]] == levels[v] + 1:
-                    break
-                following[v] += 1
-            if following[v] < len(edges):
-                path.append(e)
-                v = self._target[e]
+        while True:
+            if v == sink:
+                pushed = min([free[e] for e in path])
+                flow += pushed
+                if flow >= INFINITE:
+                    return flow
+                for e in path:
+                    free[e] -= pushed
+                    free[e ^ 1] += pushed
+                # the next path is the same up to the first edge that is now full
+                kept = next(k for k, e in enumerate(path) if not free[e])
+                v = target[path[kept] ^ 1]
+                del path[kept:]
+            out, at, level = edges[v], following[v], levels[v] + 1
+            while at < len(out) and not (levels[target[out[at]]] == level and free[out[at]]):
+                at += 1
+            following[v] = at
+            if at < len(out):
+                path.append(out[at])
+                v = target[out[at]]
             elif path:
-                v = self._target[path.pop() ^ 1]
+                v = target[path.pop() ^ 1]
                 following[v] += 1
             else:
-                return 0
-        pushed = min(self._free[e] for e in path)
-        for e in path:
-            self._free[e] -= pushed
-            self._free[e ^ 1] += pushed
-        return pushed
+                return flow

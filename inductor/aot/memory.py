@@ -8,6 +8,7 @@ bytes of a tensor mean, and `runtime/arena.py` plans memory.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -39,11 +40,19 @@ def viewed(node: torch.fx.Node) -> torch.fx.Node | None:
         return source if node.target is not operator.getitem or viewed(source) is not None else None
     if not isinstance(node.target, torch._ops.OpOverload):
         return None
-    for argument, given in zip(node.target._schema.arguments, node.args):
-        alias = argument.alias_info
-        if alias is not None and not alias.is_write and isinstance(given, torch.fx.Node):
-            return given
+    places = _viewed_arguments(node.target)
+    if places:
+        for place, given in enumerate(node.args):
+            if place in places and isinstance(given, torch.fx.Node):
+                return given
     return None
+
+
+@functools.cache
+def _viewed_arguments(op: torch._ops.OpOverload) -> tuple[int, ...]:
+    """The positions of the arguments whose memory the result of an operator may share, without being written."""
+    infos = enumerate(argument.alias_info for argument in op._schema.arguments)
+    return tuple(place for place, alias in infos if alias is not None and not alias.is_write)
 
 
 def roots(graph: torch.fx.Graph) -> dict[torch.fx.Node, torch.fx.Node]:

@@ -6,6 +6,7 @@ convolutions, attention, reductions, or operators that draw from a generator.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Iterable
@@ -271,13 +272,17 @@ def recomputable(node: Node) -> bool:
         return False
     if node.target is operator.getitem:
         return recomputable(node_at(node))
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return False
+    return isinstance(node.target, torch._ops.OpOverload) and _is_cheap(node.target)
+
+
+@functools.cache
+def _is_cheap(op: torch._ops.OpOverload) -> bool:
+    """Whether an operator that draws no random numbers from a generator may be computed twice."""
     return (
-        torch.Tag.pointwise in node.target.tags
-        or node.target.overloadpacket in _CHEAP
-        or node.target is RANDOM_BITS
-        or (node.target is torch.ops.prims.convert_element_type.default)
+        torch.Tag.pointwise in op.tags
+        or op.overloadpacket in _CHEAP
+        or op is RANDOM_BITS
+        or (op is torch.ops.prims.convert_element_type.default)
     )
 
 
