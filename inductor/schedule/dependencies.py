@@ -26,6 +26,7 @@ class Dependencies:
         self.before: dict[int, set[int]] = {}
         self.after: dict[int, set[int]] = {}
         self.position: dict[int, int] = {}
+        self._at: dict[int, int] = {}  # the unit at each position
         self._added = 0
 
     def add(self, n: int, before: Iterable[int]) -> None:
@@ -34,29 +35,31 @@ class Dependencies:
         for m in self.before[n]:
             self.after[m].add(n)
         self.position[n] = self._added
+        self._at[self._added] = n
         self._added += 1
 
     def depends(self, units: Iterable[int], on: Iterable[int]) -> set[int]:
         """The members of `on` that are in `units` or on which a member of `units` depends. Members that the search does
         not reach within MAX_VISITED units are included too."""
-        wanted = set(on)
+        wanted, position = set(on), self.position
         found: set[int] = set()
-        seen = set(units)
-        latest_first = [(-self.position[n], n) for n in seen]
+        floor = min([position[m] for m in wanted], default=0)  # what is before it depends on none of them
+        seen = {n for n in units if position[n] >= floor}
+        latest_first = [-position[n] for n in seen]
         heapq.heapify(latest_first)
-        floor = min((self.position[m] for m in wanted), default=0)
         visited = 0
-        while latest_first and -latest_first[0][0] >= floor:
-            at, n = heapq.heappop(latest_first)
+        while latest_first and len(found) < len(wanted):
+            at = -heapq.heappop(latest_first)
             if visited == MAX_VISITED:  # units at or before this position have not been searched
-                return found | {m for m in wanted if self.position[m] <= -at}
+                return found | {m for m in wanted if position[m] <= at}
             visited += 1
+            n = self._at[at]
             if n in wanted:
                 found.add(n)
             for m in self.before[n]:
-                if m not in seen:
+                if m not in seen and position[m] >= floor:
                     seen.add(m)
-                    heapq.heappush(latest_first, (-self.position[m], m))
+                    heapq.heappush(latest_first, -position[m])
         return found
 
     def insert(self, first: int, then: int) -> None:
@@ -79,6 +82,7 @@ class Dependencies:
         moved = [*sorted(earlier, key=self.position.__getitem__), *sorted(later, key=self.position.__getitem__)]
         for n, place in zip(moved, sorted(self.position[n] for n in moved)):
             self.position[n] = place
+            self._at[place] = n
 
     def _reached(self, start: int, edges: dict[int, set[int]], low: int, high: int) -> set[int]:
         found, stack = {start}, [start]
@@ -96,7 +100,7 @@ class Dependencies:
             self.after[m].discard(gone)
         for m in after:
             self.before[m].discard(gone)
-        del self.position[gone]
+        del self._at[self.position.pop(gone)]
         for m in before - {into}:
             self.insert(m, into)
         for m in after - {into}:

@@ -8,7 +8,8 @@ index is a `Compound`: a sum whose operands may be divisions. Unlike the express
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self, TypeAlias
@@ -34,6 +35,10 @@ class Affine:
     def names(self) -> frozenset[str]:
         """The variables that occur."""
         return frozenset([v for v, _ in self.terms])
+
+    def is_variable(self, name: str) -> bool:
+        """Whether it is certain to be this variable."""
+        return len(self.terms) == 1 and self.terms[0][0] == name and same(self.terms[0][1], 1) and same(self.const, 0)
 
     def substitute(self, env: Mapping[str, Affine]) -> Affine:
         """The index with each variable that is in `env` replaced by its value there."""
@@ -176,7 +181,8 @@ def add(a: Affine, b: Affine) -> Affine:
 
 
 def _affine(terms: Mapping[str, AnySize], const: AnySize) -> Affine:
-    return Affine(tuple((v, terms[v]) for v in sorted(terms) if not same(terms[v], 0)), const)
+    items = sorted(terms.items()) if len(terms) > 1 else terms.items()
+    return Affine(tuple([(v, c) for v, c in items if not same(c, 0)]), const)
 
 
 def scale(a: Affine, k: AnySize) -> Affine:
@@ -267,6 +273,23 @@ def split_variables(
 
     None if `target` does not refine the space.
     """
+    if any(isinstance(size, Size) for _, size in (*variables, *target)):
+        return _split_variables(variables, target)
+    found = _split_known(tuple(variables), tuple(target))
+    return None if found is None else dict(found)
+
+
+@functools.lru_cache(4096)
+def _split_known(
+    variables: tuple[tuple[str, AnySize], ...], target: tuple[tuple[str, AnySize], ...]
+) -> dict[str, Affine] | None:
+    """`split_variables` for sizes that are numbers: equal layers ask for the same again and again."""
+    return _split_variables(variables, target)
+
+
+def _split_variables(
+    variables: Sequence[tuple[str, AnySize]], target: Sequence[tuple[str, AnySize]]
+) -> dict[str, Affine] | None:
     env: dict[str, Affine] = {}
     rest = [t for t in target if not same(t[1], 1)]
     for var, size in variables:
@@ -288,6 +311,19 @@ def split_variables(
 
 def refine(a: list[AnySize], b: list[AnySize]) -> list[AnySize] | None:
     """The coarsest factorization that refines both of two factorizations of one row-major space, or None."""
+    if any(isinstance(size, Size) for size in (*a, *b)):
+        return _refined(a, b)
+    found = _refined_known(tuple(a), tuple(b))
+    return None if found is None else list(found)
+
+
+@functools.lru_cache(4096)
+def _refined_known(a: tuple[AnySize, ...], b: tuple[AnySize, ...]) -> list[AnySize] | None:
+    """`refine` for sizes that are numbers: equal layers ask for the same again and again."""
+    return _refined(a, b)
+
+
+def _refined(a: Sequence[AnySize], b: Sequence[AnySize]) -> list[AnySize] | None:
     left, right, out = [s for s in a if not same(s, 1)], [s for s in b if not same(s, 1)], []
     while left and right:
         x, y = left[0], right[0]

@@ -66,18 +66,27 @@ class Member:
 
     node: Node
     env: dict[str, Affine]
+    _reads: list[Access] | None = field(default=None, init=False, repr=False)
+    _writes: list[Access] | None = field(default=None, init=False, repr=False)
 
     def moved(self, env: Mapping[str, Affine]) -> Member:
-        """The same member after the variables of the group were renamed or split as `env` says."""
+        """The same member after the variables of the group were renamed or split as `env` says. It does not change
+        otherwise, so groups may share it."""
+        if all(value.is_variable(name) for name, value in env.items()):
+            return self
         return Member(self.node, {v: a.substitute(env) for v, a in self.env.items()})
 
     def reads(self) -> list[Access]:
         """The node's reads, in the group's variables."""
-        return [Access(a.buf, a.index.substitute(self.env)) for a in self.node.reads]
+        if self._reads is None:
+            self._reads = [Access(a.buf, a.index.substitute(self.env)) for a in self.node.reads]
+        return self._reads
 
     def writes(self) -> list[Access]:
         """The node's writes, in the group's variables."""
-        return [Access(a.buf, a.index.substitute(self.env)) for a in self.node.writes]
+        if self._writes is None:
+            self._writes = [Access(a.buf, a.index.substitute(self.env)) for a in self.node.writes]
+        return self._writes
 
     def indices(self) -> list[Index]:
         """All indices that the node computes, for memory accesses or as values, in the group's variables."""
