@@ -276,7 +276,7 @@ def _live(recorded: list[Op]) -> tuple[Op, ...]:
         for i in _refs(recorded[k]):
             if i < k:
                 needed[i] = True
-        for op in walk([recorded[k]]):
+        for op in walk([recorded[k]]) if syms else ():
             for arg in op.args:
                 if isinstance(arg, Expr):
                     for sym in arg.symbols() & syms.keys():

@@ -12,7 +12,7 @@ import torch.fx as fx
 
 from .body import LoopBody
 from .size import same
-from .symbolic import Index
+from .symbolic import Index, combined
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +51,7 @@ class Layout:
 
     def index(self, index: Sequence[Index]) -> Index:
         """The position of element `index`, in elements from the start of the buffer."""
-        total: Index = self.offset
-        for i, stride in zip(index, self.stride):
-            total = total + i * stride
-        return total
+        return combined(index, self.stride, self.offset)
 
     def with_view(self, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Layout:
         """The same memory with other sizes and strides, and with another offset if one is given."""

@@ -9,7 +9,7 @@ of C give the same results as Python's `//` and `%`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -150,7 +150,38 @@ Index: TypeAlias = int | Size | Expr
 
 def symbol(sym: Sym) -> Index:
     """The expression consisting of one variable; 0 if 0 is its only value."""
-    return 0 if known(sym.size, "<=", 1) else Expr(((sym, 1),))
+    single = sym.size <= 1 if type(sym.size) is int else known(sym.size, "<=", 1)
+    return 0 if single else Expr(((sym, 1),))
+
+
+def combined(expressions: Sequence[Index], factors: Sequence[AnySize], const: AnySize) -> Index:
+    """`const` plus the sum of the expressions times their factors."""
+    found = _combined_numbers(expressions, factors, const)
+    if found is not None:
+        return found
+    total: Index = const
+    for expr, factor in zip(expressions, factors):
+        total = total + expr * factor
+    return total
+
+
+def _combined_numbers(expressions: Sequence[Index], factors: Sequence[AnySize], const: AnySize) -> Index | None:
+    """`combined` in one step; None if a factor or coefficient is no number, or if terms cancel out, which changes the
+    order of the others."""
+    terms: dict[Atom, AnySize] = {}
+    for expr, factor in zip(expressions, factors):
+        if type(factor) is not int:
+            return None
+        if isinstance(expr, Expr) and factor:
+            for atom, coef in expr.terms:
+                total = terms.get(atom, 0) + coef * factor
+                if type(total) is not int or not total:
+                    return None
+                terms[atom] = total
+            const = const + expr.const * factor
+        elif not isinstance(expr, Expr):
+            const = const + expr * factor
+    return Expr(tuple(terms.items()), const) if terms else const
 
 
 def bounds(expr: Index) -> Bounds:
@@ -309,5 +340,5 @@ def _bounds(terms: Iterable[tuple[Atom, AnySize]], const: AnySize) -> Bounds:
 
 
 def _make(terms: Iterable[tuple[Atom, AnySize]], const: AnySize) -> Index:
-    kept = tuple((a, c) for a, c in terms if not same(c, 0))
+    kept = tuple([(a, c) for a, c in terms if (c if type(c) is int else not same(c, 0))])
     return Expr(kept, const) if kept else const

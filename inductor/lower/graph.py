@@ -71,6 +71,7 @@ class GraphLowering:
         self.padded: dict[tuple[str, Layout, tuple[int, ...]], Buffer] = {}  # padded copies, by what was copied
         self.generated: set[str] = set()  # as in GraphIR
         self.copying = False  # whether the last call was a write to an input
+        self.not_in_loops: set[fx.Node] = set()  # nodes with values of dtypes that loops do not support
 
     def fresh(self) -> str:
         """An unused buffer name."""
@@ -99,6 +100,8 @@ class GraphLowering:
         self.in_place = in_place_writes(gm.graph)
         for node in nodes:
             self.node, self.val = node, node.meta.get("val")
+            if not all(map(_loops_support, self.val if isinstance(self.val, tuple | list) else (self.val,))):
+                self.not_in_loops.add(node)
             match node.op:
                 case "placeholder":
                     self.env[node] = self.placeholder()
@@ -177,9 +180,7 @@ class GraphLowering:
         as parts in memory and, on the CPU, no 8-bit floats and uint16 to uint64."""
         if self.node.target in OF_PARTS:
             return True
-        vals: list[Any] = [node.meta.get("val") for node in self.node.all_input_nodes]
-        vals.extend(self.val if isinstance(self.val, tuple | list) else (self.val,))
-        return not any(is_tensor(val) and (val.dtype.is_complex or _not_on_cpu(val)) for val in vals)
+        return not self.not_in_loops or self.not_in_loops.isdisjoint((self.node, *self.node.all_input_nodes))
 
     def kept(self, value: Any, uses: int | None = None) -> Any:
         """A lowering's result, realized if computing it again at each use would cost too much."""
@@ -531,15 +532,17 @@ class GraphLowering:
         return viewed_memory(self, value)
 
 
-_ON_CPU = (
+_ON_CPU = {
     torch.float32, torch.float64, torch.bfloat16, torch.float16,
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
-)  # fmt: skip
+}  # fmt: skip
 
 
-def _not_on_cpu(val: Any) -> bool:
-    """Whether a tensor is on the CPU and has a dtype that C++ kernels do not support."""
-    return val.device.type == "cpu" and val.dtype not in _ON_CPU
+def _loops_support(val: Any) -> bool:
+    """Whether a value of a node is no tensor, or one of a dtype that loops support on its device."""
+    if not is_tensor(val) or val.dtype in _ON_CPU:
+        return True
+    return not val.dtype.is_complex and val.device.type != "cpu"
 
 
 def _has_zeros(buffer: Buffer, layout: Layout, size: tuple[int, ...]) -> bool:
@@ -613,7 +616,7 @@ def check_static(val: Any) -> None:
     """Raises Unsupported if the size of a result is unknown or it has no strides."""
     for v in val if isinstance(val, tuple | list) else (val,):
         if is_tensor(v):
-            static_layout(v)
+            _check_layout(v)
 
 
 def is_tensor(val: Any) -> bool:
@@ -623,11 +626,17 @@ def is_tensor(val: Any) -> bool:
 
 def static_layout(tensor: AnyTensor) -> Layout:
     """The layout of a (fake) tensor. Raises Unsupported for unknown sizes and for layouts without strides."""
+    _check_layout(tensor)
+    return Layout.of(cast(torch.Tensor, tensor))  # a SizedTensor has Sizes in place of ints
+
+
+def _check_layout(tensor: AnyTensor) -> None:
     if tensor.layout != torch.strided:
         raise Unsupported(f"a tensor of layout {tensor.layout}")
+    if isinstance(tensor, torch.Tensor) and not tensor._has_symbolic_sizes_strides:
+        return
     if any(type(n) not in (int, Size) for n in (*tensor.shape, *tensor.stride())):
         raise Unsupported("a size that is not known at compile time")
-    return Layout.of(cast(torch.Tensor, tensor))  # a SizedTensor has Sizes in place of ints
 
 
 def separate_results(gm: fx.GraphModule) -> list[int | None]:
