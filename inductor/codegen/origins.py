@@ -6,8 +6,10 @@ number; their lines are looked up in the graph at hand when the plan is made.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import fx
 
@@ -21,9 +23,13 @@ _NOT_NAME = re.compile(r"\W+")
 
 def operators(groups: Sequence[Group]) -> list[str]:
     """The names of the first few operators of groups that one kernel computes."""
-    targets = [str(getattr(o, "target", "")) for g in groups for m in g.members for o in m.node.origins]
-    names = [_NOT_NAME.sub("_", t.removeprefix("aten.").split(".")[0]).strip("_") for t in targets]
+    names = [_operator_name(getattr(o, "target", "")) for g in groups for m in g.members for o in m.node.origins]
     return list(dict.fromkeys(n for n in names if n not in ("", "output")))[:_MAX_OPERATORS]
+
+
+@functools.lru_cache(4096)
+def _operator_name(target: Any) -> str:
+    return _NOT_NAME.sub("_", str(target).removeprefix("aten.").split(".")[0]).strip("_")
 
 
 def numbers_by_place(captured: fx.Graph) -> dict[tuple[str, str], list[int]]:

@@ -36,11 +36,13 @@ class Source:
         key = group_key(group, dtypes)
         if key is None:
             return self._generated(group, dtypes)
-        if key.exact not in self._by_group:
+        exact = key.exact  # it is large, and its hash is computed at each use
+        found = self._by_group.get(exact)
+        if found is None:
             number, bufs, symbols = self._generated(group, dtypes)
             assert not symbols  # a group with a key has none
-            self._by_group[key.exact] = number, key.numbered(bufs)
-        number, numbered = self._by_group[key.exact]
+            found = self._by_group[exact] = number, key.numbered(bufs)
+        number, numbered = found
         return number, key.named(numbered), []
 
     def _generated(self, group: Group, dtypes: Mapping[str, str]) -> tuple[int, list[str], list[str]]:
