@@ -36,8 +36,8 @@ from ..torch_compat import decompositions_in_use
 _NAMESPACES = ("aten", "prims")
 _DATA_DEPENDENT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 Key = tuple[Any, ...]
-# The attribute of a fake tensor mode that holds recipes. They are not in a dict of ours, because their keys refer to the
-# mode, which then would never be freed.
+# The attribute of a fake tensor mode that holds recipes. They are not in a dict of ours, because their keys refer to
+# the mode, which then would never be freed.
 _RECIPES = "_recipes_of_calls"
 
 
