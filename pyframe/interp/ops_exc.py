@@ -13,6 +13,7 @@ from ..core.per_code import per_code
 from ..vars.codegen import Codegen
 from ..vars.containers.sequence import TupleVar
 from ..vars.objects.classes import ClassVar
+from ..vars.objects.exception_groups import left_over, matched
 from ..vars.objects.exceptions import ExceptionVar, TracebackVar
 from ..vars.objects.instances import InstanceVar
 from ..vars.protocol.base import Raised, Var
@@ -230,3 +231,21 @@ def check_exc_match(frame: Frame, arg: None) -> None:
         if not (isinstance(kind, ClassVar) and issubclass(kind.value, BaseException)):
             frame.tx.raise_(TypeError, "catching classes that do not inherit from BaseException is not allowed")
     frame.push(ConstVar(issubclass(frame.stack[-1].python_type(), kinds.constant())))
+
+
+@op("CHECK_EG_MATCH")
+def check_eg_match(frame: Frame, arg: None) -> None:
+    exc, kinds = frame.popn(2)
+    match, rest = matched(frame.tx, exc, kinds)
+    frame.push(rest)
+    frame.push(match)
+    if not (match.is_constant() and match.constant() is None):
+        frame.handling[-1] = (match, frame.handling[-1][1])
+
+
+@op("CALL_INTRINSIC_2")
+def call_intrinsic_2(frame: Frame, name: str) -> None:
+    if name != "INTRINSIC_PREP_RERAISE_STAR":
+        frame.tx.graph_break("unsupported-instruction", name)
+    original, raised = frame.popn(2)
+    frame.push(left_over(frame.tx, original, raised.unpack(frame.tx)))

@@ -18,7 +18,7 @@ _SEQUENCE, _MAPPING, _MATCH_SELF = 1 << 5, 1 << 6, 1 << 22
 BREAKS = {
     **dict.fromkeys(
         (
-            "BUILD_INTERPOLATION", "BUILD_TEMPLATE", "CALL_INTRINSIC_2", "CHECK_EG_MATCH", "DELETE_GLOBAL",
+            "BUILD_INTERPOLATION", "BUILD_TEMPLATE", "DELETE_GLOBAL",
         ),
         "unsupported-instruction",
     ),

@@ -125,7 +125,7 @@ def f(x):
     next(kept[-1])
     return x + 1
 """),
-    ("`class` statements of enumerations and exception groups", "unsupported-object", """
+    ("`class` statements of enumerations", "unsupported-object", """
 import enum
 def f(x):
     class Kind(enum.Enum):

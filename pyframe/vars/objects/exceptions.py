@@ -25,16 +25,18 @@ from ..tracer import Tracer
 from .instances import InstanceVar
 
 _LINKS = ("__cause__", "__context__")
+_WITHOUT_KEYWORDS = (BaseException.__init__, BaseExceptionGroup.__init__)
 
 
 class ExceptionVar(InstanceVar):
     """An exception: its class, arguments and attributes.
 
     `links` holds further attributes that CPython keeps in C, such as `__cause__`.  `step` is the step of the root frame
-    at which the exception was first raised, or 0.
+    at which the exception was first raised, or 0.  `part_of`: the exception group that it was split from, until it is
+    raised by itself.
     """
 
-    __slots__ = ("args", "links", "origin", "step")
+    __slots__ = ("args", "links", "origin", "part_of", "step")
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class ExceptionVar(InstanceVar):
         self.args = list(args)
         self.step = 0
         self.links: dict[str, Var] = {}
+        self.part_of: ExceptionVar | None = None
         self.origin: tuple[type, list[Var], dict[str, Var]] | None = None  # the call that creates it, see `keep`
 
     def keep(self, original: BaseException, origin: tuple[type, list[Var], dict[str, Var]]) -> None:
@@ -85,6 +88,8 @@ class ExceptionVar(InstanceVar):
         if kept is not None and issubclass(self.cls, kept):
             return self.links.get(name) or (self.args[0] if self.args else ConstVar(None))
         if issubclass(self.cls, BaseExceptionGroup) and name in ("message", "exceptions"):
+            if name in self.links:
+                return self.links[name]
             return self.args[0] if name == "message" else TupleVar(self.args[1].unpack(tx))
         if isinstance(lookup(self.cls, name), types.MemberDescriptorType | types.GetSetDescriptorType):
             if name != "__dict__":
@@ -119,6 +124,8 @@ class ExceptionVar(InstanceVar):
     def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         match name:
             case "__init__":
+                if kwargs and lookup(_base(self.cls), name) in _WITHOUT_KEYWORDS:
+                    tx.raise_(TypeError, f"{self.cls.__name__}() takes no keyword arguments")
                 if self.origin is None:  # else the C constructor has processed them
                     self.args = list(args)
                 if self.source is not None:
@@ -200,6 +207,7 @@ class ExceptionVar(InstanceVar):
     # ---- raising ----
     def raised_at(self, step: int) -> None:
         self.step = self.step or step
+        self.part_of = None
         self.links.pop("__traceback__", None)
 
     def set_context(self, tx: Tracer, handled: Var | None) -> None:

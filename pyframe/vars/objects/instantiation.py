@@ -17,6 +17,7 @@ from ..protocol.const import fold, make
 from ..registry import Handler, call_model, register
 from ..tracer import Tracer
 from . import builtin_instances
+from .exception_groups import new_group
 from .exceptions import ExceptionVar
 from .functions import BoundMethodVar, BuiltinVar
 from .instances import InstanceVar
@@ -153,7 +154,7 @@ def _exception(tx: Tracer, cls: type[BaseException], args: Sequence[Var], kwargs
     if issubclass(cls, _SPECIAL_ERRORS) and (len(args) > 1 or kwargs) or kwargs and not python_init:
         return _exception_of_c(tx, cls, args, kwargs)
     if issubclass(cls, BaseExceptionGroup):
-        return tx.graph_break("unsupported-object", "creating an exception group")
+        return new_group(tx, cls, args)
     return ExceptionVar(cls, args)
 
 
