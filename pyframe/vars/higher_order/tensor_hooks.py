@@ -252,7 +252,7 @@ def _trace(tx: Tracer, tensor: TensorVar, hook: Var) -> _Traced:
     nested = tx.graph.stack.enter()
     with tx.graph.fake_mode:
         gradient = tx.graph.stack.tensor_argument(torch.empty_like(tensor.fake).detach())
-    effects, before = len(tx.effects), state_of(tx, [hook])
+    effects, changes, before = len(tx.effects), tx.effects.changes, state_of(tx, [hook])
     with torch.no_grad():  # the backward pass runs without recording gradients
         outer, reads = tx.outside_reads, LateReads()
         tx.outside_reads = reads
@@ -264,6 +264,7 @@ def _trace(tx: Tracer, tensor: TensorVar, hook: Var) -> _Traced:
             tx.outside_reads = outer
         if len(tx.effects) != effects or not unchanged(before, state_of(tx, [hook])) or torch.is_grad_enabled():
             return tensor.unsupported(tx, "a hook that changes objects")
+    tx.effects.changes = changes  # what changed are objects that the hook itself created
     if gradient.fake._version or tx.graph.stack.changes_lifted():
         return tensor.unsupported(tx, "a hook that changes tensors in place")
     outputs = [result] if isinstance(result, TensorVar) else []

@@ -395,3 +395,20 @@ def test_activations_and_gradients_are_kept_in_one_graph():
     assert list(results[0]) == list(results[1])
     for name in results[0]:
         torch.testing.assert_close(results[0][name], results[1][name])
+
+
+def test_a_hook_that_fills_a_list_of_its_own_is_traced():
+    def fn(x):
+        y = x * 2
+
+        def hook(gradient):
+            parts = []
+            for number in range(2):
+                parts.append(gradient * number)
+            return sum(parts)
+
+        y.register_hook(hook)
+        return torch.autograd.grad((y * y).sum(), x)[0]
+
+    x = torch.arange(3.0, requires_grad=True)
+    torch.testing.assert_close(pyframe.compile(fn, backend="eager", fullgraph=True)(x), fn(x))
