@@ -132,7 +132,7 @@ def _compile_any(
         raise
     except Exception as error:
         report.fallback, report.entry = reason_of(error), None
-        return fall_back(gm, error, chosen.strict)
+        return fall_back(gm, error, chosen.strict, [each.name for each in chosen.transforms])
 
 
 def _compile_wrappers(
@@ -365,9 +365,10 @@ def _contest(
 
 def _build(artifacts: Sequence[Artifact], options: CompileOptions, report: CompileReport) -> Built | Building:
     """The kernels of artifacts, built in the background if that is asked for and the graph is not from the cache. With
-    a budget, they are waited for while it lasts."""
+    a budget, they are waited for while it lasts. Those of a graph that transforms have changed are built at once: with
+    ATen it would run without them."""
     budget = options.budget_s
-    if report.cache != "hit" and (options.background or budget is not None):
+    if report.cache != "hit" and (options.background or budget is not None) and not options.transforms:
         building = Building(artifacts, report)
         if budget is not None and not options.background:
             seconds = budget.left()

@@ -9,7 +9,7 @@ operating system error.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import fx
@@ -26,9 +26,11 @@ from .runtime.cpp_build import BuildError, RefusedSource
 EXPECTED = (Unsupported, BuildError, OSError)
 
 
-def fall_back(gm: fx.GraphModule, error: Exception, strict: bool) -> Callable[..., Any]:
+def fall_back(
+    gm: fx.GraphModule, error: Exception, strict: bool, left_out: Sequence[str] = ()
+) -> Callable[..., Any]:
     """Warn once and return a callable that runs `gm` with ATen. CompileError if that is not allowed. A budget that is
-    spent is no reason for either."""
+    spent is no reason for either. `left_out`: the names of the transforms that are not applied to `gm` then."""
     if isinstance(error, OverBudget):
         count("over_budget")
         return run_with_aten(gm)
@@ -39,7 +41,8 @@ def fall_back(gm: fx.GraphModule, error: Exception, strict: bool) -> Callable[..
     show("fallbacks", lambda: f"{reason}\n{gm.print_readable(print_output=False)}")
     whose = f"the graph of {function.function} ({function.file}:{function.line})" if function else "a graph"
     kind = _kind(error, node, function)
-    warn_once(kind, f"inductor: {whose} runs with ATen operators, not compiled: {reason}")
+    without = f" and without the transforms {', '.join(left_out)}" if left_out else ""
+    warn_once(kind, f"inductor: {whose} runs with ATen operators{without}, not compiled: {reason}")
     return run_with_aten(gm)
 
 

@@ -101,8 +101,11 @@ def apply(transforms: Sequence[Transform], stage: str, gm: fx.GraphModule) -> fx
         if not isinstance(gm, fx.GraphModule) or len(gm.graph.find_nodes(op="placeholder")) != inputs:
             what = f"the transform {each.name!r} returned {type(gm).__name__}"
             raise TransformError(f"{what}, not a graph with the same placeholders")
-        gm.graph.lint()
-        gm.recompile()
+        try:
+            gm.graph.lint()
+            gm.recompile()
+        except Exception as error:
+            raise TransformError(f"the transform {each.name!r} left an invalid graph at {stage!r}: {error}") from error
         count("transforms")
         show("ir", lambda gm=gm: gm.print_readable(print_output=False))
     return gm
@@ -114,7 +117,13 @@ def apply_to_aten(transforms: Sequence[Transform], stage: str, gm: fx.GraphModul
         return gm
     before = [_layout(value) for value in _results(gm)]
     changed = apply(transforms, stage, gm)
-    _set_values(changed)
+    try:
+        _set_values(changed)
+    except MemoryError:
+        raise
+    except Exception as error:
+        names = ", ".join(each.name for each in transforms if stage in each.at)
+        raise TransformError(f"the graph after the transforms at {stage!r} ({names}) cannot run: {error}") from error
     after = [_layout(value) for value in _results(changed)]
     if before != after:
         raise TransformError(f"a transform at {stage!r} changed sizes, dtypes or number of the results of the graph")

@@ -32,7 +32,7 @@ def marks_of_inputs(dynamic: Any, given: Mapping[str, Structure], inputs: Sequen
     reader = _Reader(inputs)
     if dynamic is True:
         for name, structure in given.items():
-            reader.read(True, structure, name)
+            reader.read(True, structure, name, named=False)
     elif isinstance(dynamic, Mapping):
         unknown = [name for name in dynamic if name not in given]
         if unknown:
@@ -56,15 +56,16 @@ class _Reader:
         self.inputs = inputs
         self.marks: dict[int, Marks | Mark] = {}
 
-    def read(self, spec: Any, structure: Structure, name: str) -> None:
-        """Read what the user wrote for a part of an argument; `name` is the part in messages."""
+    def read(self, spec: Any, structure: Structure, name: str, named: bool = True) -> None:
+        """Read what the user wrote for a part of an argument; `name` is the part in messages. `named`: it is for this
+        part, not for all that varies in a whole of which what cannot vary stays fixed."""
         if spec is None or spec is False or isinstance(structure, Constant):
             return
         if isinstance(structure, Leaf):
-            self._leaf(spec, structure.index, name)
+            self._leaf(spec, structure.index, name, named)
         elif spec is True:
             for child in structure.children:
-                self.read(True, child, name)
+                self.read(True, child, name, named=False)
         else:
             self._node(spec, structure, name)
 
@@ -81,7 +82,7 @@ class _Reader:
         else:
             raise UserError(f"dynamic: {spec!r} does not fit {name}, a {node.kind} of {len(node.children)}")
 
-    def _leaf(self, spec: Any, index: int, name: str) -> None:
+    def _leaf(self, spec: Any, index: int, name: str, named: bool) -> None:
         value = self.inputs[index]
         if type(value) is int:
             mark = _mark(spec, name)
@@ -89,8 +90,10 @@ class _Reader:
                 self.marks[index] = mark
             return
         if not isinstance(value, torch.Tensor):
-            if spec is not True:
-                raise UserError(f"dynamic: {name} is a {type(value).__name__}, which cannot vary")
+            if spec is not True or named:
+                kind = type(value).__name__
+                hint = "; pass it as a 0-d tensor" if isinstance(value, float | complex | bool) else ""
+                raise UserError(f"dynamic: {name} is a {kind}, which cannot vary{hint}")
             return
         if spec is True:
             self.marks[index] = {dim: MAYBE for dim in range(value.dim())}

@@ -145,3 +145,18 @@ def test_a_constant_is_what_no_operation_tells_apart(value, others, tmp_path):
                 program(x, other)
             with pytest.raises(ValueError):
                 scope["check_inputs"](x, other)
+
+
+def test_a_float_that_is_to_vary():
+    """An error, unless it is part of what varies as far as it can."""
+    scaled, x = lambda x, s: x * (s["by"] if isinstance(s, dict) else s), torch.randn(3)
+    with pytest.raises(pyframe.UserError, match="s is a float, which cannot vary; pass it as a 0-d tensor"):
+        pyframe.export(scaled)(x, 2.0, dynamic={"s": True})
+    with pytest.raises(pyframe.UserError, match=r"s\['by'\] is a float, which cannot vary"):
+        pyframe.export(scaled)(x, {"by": 2.0}, dynamic={"s": {"by": True}})
+    for exported in (
+        pyframe.export(scaled)(x, 2.0, dynamic=True), pyframe.export(scaled)(x, {"by": 2.0}, dynamic={"s": True})
+    ):  # fmt: skip
+        assert exported.inputs[1].kind == "constant"
+    varying = pyframe.export(scaled)(x, torch.tensor(2.0))
+    torch.testing.assert_close(varying(x, torch.tensor(3.0)), x * 3)

@@ -196,3 +196,49 @@ def test_passes_that_change_a_graph_are_stages():
     assert "without_duplicates" in stages
     assert stages["aten"].text.count("sin.default") == 2 and stages["without_duplicates"].text.count("sin.default") == 1
     assert "def without_duplicates(constants" in str(stages)
+
+
+@pyframe.transform(at=("aten", "joint"))
+def cosine_for_sine(gm):
+    for node in gm.graph.nodes:
+        if node.target is aten.sin.default:
+            node.target = aten.cos.default
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("options", [{"background": True}, {"budget_s": 1000}])
+def test_no_call_runs_without_the_transforms(monkeypatch, options, training):
+    """Calls that do not wait for kernels would run the captured graph with ATen."""
+    monkeypatch.setattr("inductor.background.Building.ready", lambda building: False)
+    options = {"transforms": [cosine_for_sine], "cache": False, "strict": True, **options}
+    x = torch.randn(3, requires_grad=training)
+    found = pyframe.compile(lambda x: x.sin() * 2, options=options)(x)
+    torch.testing.assert_close(found, x.cos() * 2)
+
+
+def missing_argument(gm):
+    for node in gm.graph.find_nodes(op="call_function", target=aten.sin.default):
+        node.target = aten.mul.Tensor
+
+
+def used_before_it_is_computed(gm):
+    (sin,) = gm.graph.find_nodes(op="call_function", target=aten.sin.default)
+    (output,) = gm.graph.find_nodes(op="output")
+    output.append(sin)
+
+
+@pytest.mark.parametrize("changed", [missing_argument, used_before_it_is_computed])
+def test_a_transform_that_leaves_an_invalid_graph(changed):
+    fast = pyframe.compile(lambda x: x.sin() + 1, options={"transforms": [pyframe.transform(changed, at="aten")]})
+    with pytest.raises(pyframe.errors.BackendCompilerFailed, match=f"{changed.__name__}.*'aten'|'aten'.*{changed.__name__}"):
+        fast(torch.randn(3))
+
+
+def test_a_fallback_says_which_transforms_are_left_out():
+    def python_function(gm):
+        for node in gm.graph.find_nodes(op="call_function", target=aten.sin.default):
+            node.target = torch.nn.functional.relu
+
+    options = {"transforms": [pyframe.transform(python_function, at="aten")], "cache": False}
+    with pytest.warns(UserWarning, match="without the transforms python_function, not compiled"):
+        pyframe.compile(lambda x: x.sin() + 1, options=options)(torch.randn(3))
