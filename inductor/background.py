@@ -22,7 +22,7 @@ from torch import fx
 from torch._guards import tracing
 
 from .aot.fake import fake_mode
-from .artifact import Artifact, Kept, TrainingArtifact, show_code
+from .artifact import Artifact, Kept, TrainingArtifact, is_stored
 from .build import build_kernels, count_kernels
 from .cache import graph_store
 from .compile_report import CompileReport
@@ -155,7 +155,6 @@ class CompiledElsewhere(Building, Generic[Kept]):
         self._artifacts = (made.forward, *made.backward) if isinstance(made, TrainingArtifact) else (made,)
         for artifact in self._artifacts:
             count_kernels(artifact, self._report)
-            show_code(artifact)
         self._made = made
         super().run(processes)
 
@@ -166,6 +165,7 @@ class CompiledElsewhere(Building, Generic[Kept]):
         made = graph_store.load(data, self._kind)
         if made is None:
             raise client.WorkerFailed("what the other process has compiled cannot be read")
+        is_stored(self._job.stored_as)  # the cache notes that this process uses the entry
         return made
 
     def run_in_child(self) -> None:

@@ -121,7 +121,7 @@ class GraphValues:
         if value.is_constant() or (value.sym is None and (self._stack.is_nested or not takes_floats)):
             return value.constant()
         if self.only_constants:
-            what = f"{value.describe()}, which varies between calls, in a transformed function"
+            what = f"{value.describe()}, in a transformed function"
             self._tx.graph_break("unsupported-object", what)
         if fake:
             self.by_example |= value.sym is None

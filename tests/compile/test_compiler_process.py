@@ -175,6 +175,22 @@ def test_data_dependent_parts_are_compiled_elsewhere_too() -> None:
         assert pyframe.wait_for_kernels(100)
 
 
+def test_saved_artifacts_include_what_was_compiled_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() * 11
+
+    x = torch.randn(3)
+    monkeypatch.setenv("PYFRAME_CACHE_DIR", str(tmp_path / "first"))
+    pyframe.compile(f, options={"background": True})(x)
+    assert compiled_elsewhere() == 1
+    saved = pyframe.save_cache_artifacts()
+    monkeypatch.setenv("PYFRAME_CACHE_DIR", str(tmp_path / "second"))
+    assert pyframe.load_cache_artifacts(saved) >= 2
+    pyframe.reset()
+    torch.testing.assert_close(pyframe.compile(f, options={"background": True})(x), f(x))
+    assert counters["cache_hits"] == 1 and counters["compiled_elsewhere"] == 0
+
+
 @pytest.fixture
 def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Jobs wait for this before they are sent."""
