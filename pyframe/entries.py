@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from inductor.log.stages import show
+from inductor.log.stages import is_shown, show
 
 from . import _C
 from .core import guard_explain, guard_program
@@ -37,8 +37,9 @@ def make_entry(
     if len(tensors) > 1 and _may_alias(trace.guards):
         trace.guards.add(Guard(None, "DISTINCT", tuple(tensors), None))
     lowered = guard_program.lower(list(trace.guards), result.graph_inputs)
-    for guard in trace.guards:
-        show("guards", guard)
+    if is_shown("guards"):
+        for guard in trace.guards:
+            show("guards", guard)
     show("bytecode", disassembly, result.code)
     explanations = [GuardExplanation(guard) for guard in trace.guards]
     described = ["a graph input" if i is None else explanations[i] for i in lowered.guard_of_op]

@@ -37,15 +37,20 @@ def count_in(counts: MutableMapping[str, Any]) -> None:
 def show(stage: str, message: Any, *args: Any) -> None:
     """Print or write the text of a stage, if that is enabled. If `message` is a function, it is called with `args` to
     make the text, only when the text is needed."""
-    dump = os.environ.get("PYFRAME_DUMP")
-    if stage not in _enabled and not dump:
+    if not is_shown(stage):
         return
+    dump = os.environ.get("PYFRAME_DUMP")
     text = str(message(*args)) if callable(message) else str(message)
     if stage in _enabled:
         print(f"[{stage}] {text}", file=sys.stderr)
     if dump:
         Path(dump).mkdir(parents=True, exist_ok=True)
         (Path(dump) / f"{next(_numbers):04d}_{stage}.txt").write_text(text + "\n")
+
+
+def is_shown(stage: str) -> bool:
+    """Whether `show` prints or writes a stage."""
+    return stage in _enabled or bool(os.environ.get("PYFRAME_DUMP"))
 
 
 def compiling_is_shown() -> bool:

@@ -38,9 +38,9 @@ def with_direct_init(made: type[_T], hash_slot: Callable[[Any, Any], None] | Non
         body.append("self.__post_init__()")
     lines = "".join(f"    {line}\n" for line in body or ["pass"])
     exec(f"def __init__({', '.join(parameters)}):\n{lines}", scope)
-    init, before = scope["__init__"], made.__init__  # type: ignore[misc]
+    init, before = scope["__init__"], made.__init__
     init.__qualname__, init.__annotations__ = before.__qualname__, before.__annotations__
-    made.__init__ = init  # type: ignore[misc]
+    made.__init__ = init  # type: ignore[method-assign]
     return made
 
 

@@ -22,6 +22,8 @@ from .source import DictItemSource, InstanceDictSource, Source
 Row = tuple[Any, ...]
 
 OPERANDS: dict[str, str] = {name: operands for name, _, operands, _ in _C.op_table()}
+# The operands of each operation without its destination: "r" a source, "R" a tuple of sources, others as they are.
+_LETTERS = {name: operands.removeprefix("d") for name, operands in OPERANDS.items()}
 ACCESSOR_NAMES = {name for name, kind, _, _ in _C.op_table() if kind == "accessor"}
 
 FUNCTION_PARTS = {
@@ -188,16 +190,14 @@ class _Lowering:
         self._emit(self._with_registers(row))
 
     def _with_registers(self, row: Row) -> tuple[Any, ...]:
-        name, *operands = row
-        letters = OPERANDS[name].removeprefix("d")
-        return (name, *(self._operand(*pair) for pair in zip(letters, operands, strict=True)))
-
-    def _operand(self, letter: str, value: Any) -> Any:
-        if letter == "r":
-            return self.register(value)
-        if letter == "R":
-            return tuple(self.register(source) for source in value)
-        return value
+        found = [row[0]]
+        for letter, value in zip(_LETTERS[row[0]], row[1:], strict=True):
+            if letter == "r":
+                value = self.register(value)
+            elif letter == "R":
+                value = tuple([self.register(source) for source in value])
+            found.append(value)
+        return tuple(found)
 
     def _emit(self, op: tuple[Any, ...]) -> None:
         self.ops.append(op)
