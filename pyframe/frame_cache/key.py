@@ -28,6 +28,7 @@ from .record import FORMAT
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
+_WITHOUT_EFFECT = ("frame_cache", "progress", "verbose")  # settings that change no capture
 _DEPTH = 3  # how deep containers among the arguments are described
 _ITEMS = 32
 _MODULES = 4096
@@ -49,7 +50,7 @@ def frame_key(func: types.FunctionType, locals_: Sequence[Any], settings: tuple[
 def _settings() -> str:
     """The settings of pyframe.config, and what of torch's compiler this process has imported, which its functions for
     settings may have changed. NotKept if there are settings that hold functions of the program."""
-    values = {name: getattr(config, name) for name in config.SETTINGS}
+    values = {name: getattr(config, name) for name in config.SETTINGS if name not in _WITHOUT_EFFECT}
     for name in ("reorderable_logging_functions", "ignore_logging_functions"):
         if values.pop(name):
             raise NotKept(f"config.{name}")

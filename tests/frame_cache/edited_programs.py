@@ -370,7 +370,6 @@ TORCH = {
     "__torch_function__": Edited(
         "import torch\nclass A:\n    @classmethod\n    def __torch_function__(cls, f, t, a=(), k=None):\n        return 1\na = A()",
         "torch.sin(lib.a)", "return 1", "return 2"),
-    "einsum path": Edited("import torch\ntorch.backends.opt_einsum.strategy = 'auto'", "torch.backends.opt_einsum.strategy", "auto", "greedy"),
 }  # fmt: skip
 
 NUMPY = {
@@ -383,8 +382,9 @@ NUMPY = {
     "numpy function": Edited("import numpy\nf = numpy.sqrt", "float(lib.f(4.0))", "sqrt", "square"),
 }  # fmt: skip
 
-# The last ones: torch imports its compiler for them, which is part of the keys of captures.
+# The last ones, because what they import and set is part of the keys of captures.
 LIBRARIES = {
+    "einsum path": Edited("import torch\ntorch.backends.opt_einsum.strategy = 'auto'", "torch.backends.opt_einsum.strategy", "auto", "greedy"),
     "custom operator": Edited(
         "import torch\n@torch.library.custom_op(__name__ + '::op', mutates_args=())\ndef f(x: torch.Tensor) -> torch.Tensor:\n"
         "    return x + 1\n@f.register_fake\ndef _(x):\n    return torch.empty_like(x)", "float(lib.f(x).sum())", "x + 1", "x + 2"),
