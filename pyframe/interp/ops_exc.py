@@ -240,6 +240,9 @@ def check_eg_match(frame: Frame, arg: None) -> None:
     frame.push(rest)
     frame.push(match)
     if not (match.is_constant() and match.constant() is None):
+        if match is not exc and not frame.handling[-1][1]:
+            # The thread is handling `exc` for real, and exceptions raised from here on have the group as their context.
+            frame.tx.graph_break("unsupported-instruction", "except* of an exception that was raised at run time")
         frame.handling[-1] = (match, frame.handling[-1][1])
 
 
