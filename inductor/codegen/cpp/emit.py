@@ -221,9 +221,8 @@ class Emitter(KernelWriter):
     def _to_dtype(self, value: Val, vector: bool) -> str:
         choice = value.args[0]
         if choice.op == "where" and choice.kind in "il" and all(_is_small(a) for a in choice.args[1:]):
-            c, *numbers = choice.args
-            a, b = (literal(each.attrs[1], value.kind) for each in numbers)
-            c = self.as_kind(c, "m", vector)
+            a, b = (literal(each.attrs[1], value.kind) for each in choice.args[1:])
+            c = self.as_kind(choice.args[0], "m", vector)
             return self.emit(value.kind, vector, f"sel({c}, bcast({a}), bcast({b}))" if vector else f"{c} ? {a} : {b}")
         text = self.as_kind(value.args[0], value.kind, vector)
         if value.dtype in WRAP:
@@ -467,11 +466,12 @@ def repeats(index: Index, var: str) -> int | None:
     if isinstance(index, Affine):
         return None
     found = [(operand, coef) for operand, coef in index.terms if var in _names(operand)]
-    if len(found) != 1 or not isinstance(found[0][0], FloorDiv) or not same(found[0][1], 1):
+    if len(found) != 1:
         return None
-    (division, _), = found
-    divisor = division.divisor
-    return divisor if type(divisor) is int and simplified(division.base, {}) == variable(var) else None
+    ((division, coef),) = found
+    if not isinstance(division, FloorDiv) or not same(coef, 1) or type(division.divisor) is not int:
+        return None
+    return division.divisor if simplified(division.base, {}) == variable(var) else None
 
 
 def _names(operand: Any) -> frozenset[str]:

@@ -24,6 +24,7 @@ from .ops import EXPENSIVE, MEMORY, SCALAR
 
 UNROLL = 4
 BLOCK = 64  # columns that are reduced together
+MIN_BLOCKS = 4  # of several passes, so that there is work for several threads
 UNROLL_BLOCK, LONG_BODY = 16, 40  # their loop is unrolled, unless its body has more lines than this
 MAX_SEGMENTS = 5
 CHUNK = 8192
@@ -193,6 +194,9 @@ class Kernel(Emitter):
         is not possible."""
         if hint(size) < BLOCK or any(_needs_lines(v) for v in self.values.table.values() if not v.loop):
             return []
+        blocks = hint(size) // BLOCK * math.prod(hint(n) for v, n in self.axes.outer if v != var)
+        if len(self._live) > 1 and blocks < MIN_BLOCKS and score.parallel(self.group.work(), len(self.values.table)):
+            return []
         self.new_row()
         count = f"({BLOCK} / W)"
         self._block = f"for (int u = 0; u < {count}; ++u) {{ const int64_t {var} = {var}b + u * W;"
@@ -201,7 +205,8 @@ class Kernel(Emitter):
             reductions, stores = self._reductions(phase), self._stores(phase)
             if reductions or stores:
                 self._block_phase(reductions, stores)
-        self.lines = last = []
+        last: list[str] = []
+        self.lines = last
         self._store_all([store for store in self.values.stores if not store.loop])
         self._row_lines += [self._block, *last, "}"] if last else []
         self._block = None
