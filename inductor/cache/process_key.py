@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 import types
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -47,6 +48,19 @@ def process_key() -> str:
         torch.is_autocast_cache_enabled(), [getter() for getter in _GETTERS], _backends(), _precisions(),
         torch.get_num_threads(),
     ))  # fmt: skip
+
+
+def fp32_precisions() -> list[tuple[str, str, str]]:
+    """The precision of float32 products for each backend and kind of operator; empty for a torch that has none."""
+    (getter,) = present(_torch, "_get_fp32_precision_getter") or (None,)
+    return [] if getter is None else [(*pair, getter(*pair)) for pair in _PRECISIONS]
+
+
+def set_fp32_precisions(wanted: Iterable[tuple[str, str, str]]) -> None:
+    """Make `fp32_precisions` return these."""
+    for (backend, op, value), (_, _, now) in zip(wanted, fp32_precisions(), strict=True):
+        if value != now:
+            _torch._set_fp32_precision_setter(backend, op, value)
 
 
 @functools.cache
@@ -104,8 +118,7 @@ def _properties() -> list[tuple[Any, str]]:
 
 
 def _precisions() -> list[Any]:
-    (getter,) = present(_torch, "_get_fp32_precision_getter") or (None,)
-    return [] if getter is None else [getter(*pair) for pair in _PRECISIONS]
+    return [value for _, _, value in fp32_precisions()]
 
 
 # ---- operators and functions that are torch's own

@@ -22,6 +22,7 @@ from ..aot.joint import module_tensors
 from ..autocast import DEVICES, AutocastState
 from ..cache.graph_data import NotData, graph_as_data, graph_of
 from ..cache.graph_key import graph_key, training_key
+from ..cache.process_key import fp32_precisions, set_fp32_precisions
 from ..process.import_stubs import stub_torch_compiler
 
 Kind = Literal["inference", "training"]
@@ -52,6 +53,7 @@ class Settings:
     default_dtype: torch.dtype
     threads: int
     precision: str
+    precisions: tuple[tuple[str, str, str], ...]
     deterministic: tuple[bool, bool]
     environment: Mapping[str, str]
 
@@ -62,7 +64,7 @@ class Settings:
             torch.is_grad_enabled(),
             tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in DEVICES),
             torch.is_autocast_cache_enabled(), torch.get_default_dtype(), torch.get_num_threads(),
-            torch.get_float32_matmul_precision(),
+            torch.get_float32_matmul_precision(), tuple(fp32_precisions()),
             (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
             dict(os.environ),
         )  # fmt: skip
@@ -78,6 +80,7 @@ class Settings:
             torch.set_num_threads(self.threads)
         if torch.get_float32_matmul_precision() != self.precision:  # setting it changes more than it says
             torch.set_float32_matmul_precision(self.precision)
+        set_fp32_precisions(self.precisions)
         torch.use_deterministic_algorithms(self.deterministic[0], warn_only=self.deterministic[1])
         before = AutocastState()
         try:
