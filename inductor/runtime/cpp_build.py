@@ -35,9 +35,8 @@ _MAX_LOGS = 10
 _logs: list[str] = []  # files with the output of a compiler that failed
 INCLUDE = Path(__file__).resolve().parent.parent / "codegen" / "cpp"
 USE_SLEEF = "#define USE_SLEEF 1\n"  # before including vec.h: lets its functions call SLEEF
-# Matches the definition of a function by one of SLEEF in vec.h. The groups are a number of arguments, or the error in
-# tenths of a unit in the last place (35, as ATen's kernels; else 10), and the name of SLEEF's function.
-_SLEEF_USE = re.compile(r"(?<!define )\bSLEEF(1|2|35)\((?!name)\w+, (\w+)\)")
+# Matches the definition of a function by one of SLEEF in vec.h; the group is the name of SLEEF's function.
+_SLEEF_USE = re.compile(r"(?<!define )\bSLEEF[12]\((?!name)\w+, (\w+)\)")
 
 
 class BuildError(RuntimeError):
@@ -123,8 +122,7 @@ def build_flags() -> tuple[str, ...]:
 def _sleef_symbols() -> list[str]:
     """The SLEEF symbols that vec.h may reference."""
     functions = sorted(set(_SLEEF_USE.findall((INCLUDE / "vec.h").read_text())))
-    error = {"35": "u35"}
-    return [f"Sleef_{name}f{lanes}_{error.get(kind, 'u10')}" for kind, name in functions for lanes in (8, 16)]
+    return [f"Sleef_{function}f{lanes}_u10" for function in functions for lanes in (8, 16)]
 
 
 def _flags_for(sources: Iterable[str], store: Cache, processes: Processes) -> tuple[str, ...]:

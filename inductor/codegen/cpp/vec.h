@@ -319,20 +319,17 @@ INL vd round_(vd x) { vd r; LANES(k) r[k] = __builtin_nearbyint(x[k]); return r;
 #define SLEEF_CAT(a, b, c) a##b##c
 #define SLEEF_NAME(a, b, c) SLEEF_CAT(a, b, c)
 #if defined(USE_SLEEF) && defined(__x86_64__) && W >= 8
-#define OF_SLEEF(name, fn, ulp) \
-  extern "C" vf SLEEF_NAME(Sleef_##fn##f, W, ulp)(vf); \
-  INL vf name(vf x) { return SLEEF_NAME(Sleef_##fn##f, W, ulp)(x); } LIBM1(name, fn)
-#define SLEEF1(name, fn) OF_SLEEF(name, fn, _u10)
-#define SLEEF35(name, fn) OF_SLEEF(name, fn, _u35)
+#define SLEEF1(name, fn) \
+  extern "C" vf SLEEF_NAME(Sleef_##fn##f, W, _u10)(vf); \
+  INL vf name(vf x) { return SLEEF_NAME(Sleef_##fn##f, W, _u10)(x); } LIBM1(name, fn)
 #define SLEEF2(name, fn) \
   extern "C" vf SLEEF_NAME(Sleef_##fn##f, W, _u10)(vf, vf); \
   INL vf name(vf x, vf y) { return SLEEF_NAME(Sleef_##fn##f, W, _u10)(x, y); } LIBM2(name, fn)
 #else
 #define SLEEF1(name, fn) INL vf name(vf x) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k]); return r; } LIBM1(name, fn)
-#define SLEEF35(name, fn) SLEEF1(name, fn)
 #define SLEEF2(name, fn) INL vf name(vf x, vf y) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k], y[k]); return r; } LIBM2(name, fn)
 #endif
-SLEEF35(sin_, sin) SLEEF35(cos_, cos) SLEEF1(tan_, tan) SLEEF1(asin_, asin) SLEEF1(acos_, acos) SLEEF1(atan_, atan)
+SLEEF1(sin_, sin) SLEEF1(cos_, cos) SLEEF1(tan_, tan) SLEEF1(asin_, asin) SLEEF1(acos_, acos) SLEEF1(atan_, atan)
 SLEEF1(near_sinh_, sinh) SLEEF1(near_cosh_, cosh) SLEEF1(near_asinh_, asinh) SLEEF1(near_acosh_, acosh) SLEEF1(atanh_, atanh)
 SLEEF1(log_, log) SLEEF1(log1p_, log1p) SLEEF1(log2_, log2) SLEEF1(log10_, log10) SLEEF1(exp2_, exp2)
 SLEEF1(expm1_, expm1) SLEEF1(lgamma_, lgamma) SLEEF2(pow_, pow) SLEEF2(atan2_, atan2)
