@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import fx
 
-_set_args, _set_kwargs = fx.Node.args.__set__, fx.Node.kwargs.__set__
+_set_args, _set_kwargs = (vars(fx.Node)[name].__set__ for name in ("args", "kwargs"))
 
 
 def set_arguments(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
