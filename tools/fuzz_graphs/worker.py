@@ -83,9 +83,9 @@ def compiler_of(device: str) -> tuple[Callable[..., Any], Counter[str]]:
 
     falls_back = pipeline.fall_back
 
-    def fall_back(gm: Any, error: Exception, strict: bool) -> Any:
+    def fall_back(gm: Any, error: Exception, *settings: Any) -> Any:
         notes[f"fallback: {' '.join(str(error).split())[:120]}"] += 1
-        return falls_back(gm, error, strict)
+        return falls_back(gm, error, *settings)
 
     pipeline.fall_back = fall_back
 
