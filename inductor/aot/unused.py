@@ -39,7 +39,8 @@ _SHOW_ALL = frozenset(present(aten, *"""
     _batch_norm_no_update _native_batch_norm_legit_no_training _reshape_alias _to_copy _unsafe_view alias bucketize cat
     clone complex constant_pad_nd contiguous detach expand flip floor_divide hardswish leaky_relu lift lift_fresh
     lift_fresh_copy native_batch_norm permute polar repeat reshape roll rsub searchsorted special_ndtr squeeze stack t
-    transpose true_divide unsqueeze view view_as_complex view_as_complex_copy view_as_real view_as_real_copy
+    transpose true_divide unsqueeze upsample_nearest2d view view_as_complex view_as_complex_copy view_as_real
+    view_as_real_copy
 """.split()))  # fmt: skip
 _SHOW_PART = frozenset((aten.avg_pool2d, aten.max_pool2d_with_indices, aten.tril, aten.triu))
 _SHOW_NONE = frozenset(present(aten, *"""
