@@ -37,7 +37,6 @@ def load_graph(data: tuple[Any, ...], inputs: Sequence[Any], backend: Callable[[
     if kind == ENTRY:
         return kept_graph.loaded(tuple(parts))
     gm = kept_graph.rebuilt(tuple(parts))
-    counters["graphs"] += 1
     with torch._C._EnableTorchFunction():  # type: ignore[attr-defined, unused-ignore]  # not in torch's stubs
         try:
             return restored_on_error(lambda: backend()(gm, inputs))
@@ -71,6 +70,7 @@ def find(
     if entry is None:
         return None
     counters["frames_loaded"] += 1
+    counters["graphs"] += 1  # each kept capture has one
     show("cache", lambda: f"frame {func.__qualname__}: loaded")
     return entry, record
 

@@ -61,7 +61,7 @@ def test_number_of_observations_that_varies():
 
 
 @pytest.mark.parametrize(
-    "options", [{"fweights": torch.tensor([1, 2, 1])}, {"aweights": torch.rand(3)}, {"correction": 3}], ids=str
+    "options", [{"fweights": torch.tensor([1, 2, 1])}, {"aweights": torch.tensor([0.5, 0.25, 0.75])}, {"correction": 3}], ids=str
 )
 def test_called_as_it_is(options):
     x = torch.randn(2, 3)
