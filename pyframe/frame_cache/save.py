@@ -32,6 +32,7 @@ from .load import OPERANDS, Bound, Differs
 from .record import ORIGINAL, FrameRecord, pack_texts
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
+_MOST_ITEMS, _DEEPEST = 64, 3  # of containers among the arguments, whose sizes and numbers are noted
 _PLAIN_CONSTS = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
 # Builtins whose results depend on their arguments alone, in every process.
 _PURE_BUILTINS = """abs all any bool bytes callable chr complex dict divmod enumerate filter float frozenset getattr
@@ -317,8 +318,13 @@ def _is_plain_template(output: Any) -> bool:
     return kind == "out" or all(map(_is_plain_template, value))
 
 
-def _noted(value: Any) -> Any:
-    """What a later capture compares an argument with, to find what varies."""
+def _noted(value: Any, depth: int = 0) -> Any:
+    """What a later capture compares an argument with, to find what varies: sizes as a tuple, a number, or those of the
+    items of a short container as a list or dict; None for others."""
     if is_one_of(type(value), _TENSORS):
         return tuple(value.shape) if has_sizes(value) else None
+    if is_one_of(type(value), (tuple, list, dict)) and len(value) <= _MOST_ITEMS and depth < _DEEPEST:
+        if type(value) is dict:
+            return {key: _noted(item, depth + 1) for key, item in value.items() if type(key) is str}
+        return [_noted(item, depth + 1) for item in value]
     return value if is_one_of(type(value), (int, float)) else None

@@ -228,6 +228,20 @@ def test_a_later_capture_knows_the_sizes_of_the_loaded_one(frames: Path) -> None
     assert (pyframe.counters["frames_loaded"], pyframe.counters["recompiles"]) == (1, 1)
 
 
+def in_containers(*args: torch.Tensor, **more: list[torch.Tensor]) -> torch.Tensor:
+    return args[0].sin() + more["y"][0]
+
+
+def test_it_knows_the_sizes_of_tensors_in_containers_too(frames: Path) -> None:
+    compiled = pyframe.compile(in_containers)
+    compiled(torch.ones(3), y=[torch.ones(3)])
+    pyframe.reset()
+    compiled = pyframe.compile(in_containers)
+    for size in (3, 5, 7, 9):
+        compiled(torch.ones(size), y=[torch.ones(size)])
+    assert (pyframe.counters["frames_loaded"], pyframe.counters["recompiles"]) == (1, 1)
+
+
 def draws_order(x: torch.Tensor) -> torch.Tensor:
     for name in {"sin", "cos", "exp"}:
         x = getattr(torch, name)(x)

@@ -90,10 +90,22 @@ class CaptureHistory:
         """Note what a capture of another process had: the sizes of tensors among the arguments, and the numbers."""
         self.begun = True
         for index, (name, value) in enumerate(zip(names, arguments, strict=False)):
-            if isinstance(value, tuple):
-                self.varying_dims(LocalSource(name, index), value)
-            elif value is not None:
-                self.number_varies(LocalSource(name, index), value)
+            self._note(LocalSource(name, index), value)
+
+    def _note(self, source: Source, value: Any) -> None:
+        match value:
+            case None:
+                pass
+            case tuple():
+                self.varying_dims(source, value)
+            case list():
+                for index, item in enumerate(value):
+                    self._note(SeqItemSource(source, index), item)
+            case dict():
+                for key, item in value.items():
+                    self._note(DictItemSource(source, key), item)
+            case _:
+                self.number_varies(source, value)
 
     def begin(self, names: Sequence[str], arguments: Sequence[Any]) -> None:
         """Note the sizes of tensors and the numbers among the arguments of a call that runs eagerly."""
