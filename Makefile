@@ -96,6 +96,7 @@ lint: build
 bench: build
 	$(PY) -m benchmarks.call_overhead
 	$(PY) -m benchmarks.compile_time
+	$(PY) -m benchmarks.compile_time --frame-cache
 	$(PY) -m benchmarks.models --suite demo
 	$(PY) -m benchmarks.training
 
