@@ -69,7 +69,7 @@ class TracedFrame(Protocol):
 
 
 class OutsideReads(Protocol):
-    """Is told what a part of the program reads of the state outside of its own variables."""
+    """Notes what a part of the program reads of the state outside of its own variables."""
 
     def variable(self, found: Var, file: str) -> None:
         """A global variable, or one of a function around it, that code in `file` read."""
@@ -100,7 +100,7 @@ class Tracer(Protocol):
     inner_tensors: dict[int, tuple[Source, Callable[[], Var]]]
     rewritten: dict[Source, None]  # sources that the graph overwrites: read before the graph runs
     warning_contexts: list[CatchWarningsVar]  # `catch_warnings` entered and not left, the innermost first
-    outside_reads: OutsideReads | None  # is told what is read now
+    outside_reads: OutsideReads | None  # notes what is read now
     keep_alive: list[Any]  # objects that the trace knows by their id(), which must not be reused
 
     @property

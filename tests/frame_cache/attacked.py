@@ -26,6 +26,8 @@ from torch import nn
 import pyframe
 from pyframe.lazy_compiler import LazyCompiler
 
+from .forked import result_of_child
+
 SCALE = 2.0
 TABLE = {"a": 1.5, "b": [1, 2, 3]}
 ORDER = ("sin", "cos")
@@ -331,22 +333,16 @@ def run(name: str, changed: bool) -> dict[str, Any]:
 def run_changed(name: str, trace: bool) -> dict[str, Any]:
     """Run one program in a child process, because the change may be one of the whole process, with a copy of the cache,
     because it may keep a capture in place of the one that other programs need."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        with os.fdopen(writing, "w") as file, tempfile.TemporaryDirectory() as folder:
+
+    def work() -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(os.environ["PYFRAME_CACHE_DIR"], f"{folder}/cache")
             os.environ["PYFRAME_CACHE_DIR"] = f"{folder}/cache"
             if not trace:
                 LazyCompiler.full = lambda self: Eager()  # type: ignore[assignment, method-assign, return-value]
-            json.dump(run(name, True), file)
-            file.flush()
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as file:
-        text = file.read()
-    os.waitpid(child, 0)
-    return json.loads(text) if text else {"right": False, "loaded": 0, "traced": 0, "kept": 0, "reasons": ["failed"]}
+            return run(name, True)
+
+    return result_of_child(work) or {"right": False, "loaded": 0, "traced": 0, "kept": 0, "reasons": ["failed"]}
 
 
 class Eager:

@@ -14,13 +14,14 @@ import builtins
 import functools
 import json
 import math
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+
+from .forked import result_of_child
 
 linear = nn.Linear(3, 3)
 
@@ -78,26 +79,10 @@ def _text(program: Program, x: torch.Tensor) -> list[str]:
     return [str(part.tolist() if isinstance(part, torch.Tensor) else part) for part in parts]
 
 
-def in_child(names: list[str], patch: bool) -> dict[str, Any]:
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        with os.fdopen(writing, "w") as file:
-            json.dump(run(names, patch), file)
-            file.flush()
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as file:
-        text = file.read()
-    os.waitpid(child, 0)
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
 def main(output: str) -> None:
     torch.set_num_threads(1)
-    before = in_child(list(CASES), False)
-    found = {name: {"before": before[name], "after": in_child([name], True)[name]} for name in CASES}
+    before = result_of_child(lambda: run(list(CASES), False))
+    found = {name: {"before": before[name], "after": result_of_child(lambda name=name: run([name], True))[name]} for name in CASES}
     with open(output, "w") as file:
         json.dump(found, file)
 

@@ -499,6 +499,6 @@ def test_captures_are_kept_by_default(tmp_path: Path) -> None:
         "print(pyframe.config.frame_cache, pyframe.counters['instructions_traced'] > 0, 'pyframe.driver' in sys.modules)"
     )
     env |= {"PYFRAME_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    told = [subprocess.run([sys.executable, "-c", program], env=env, check=True, capture_output=True, text=True).stdout
-            for _ in range(2)]  # fmt: skip
-    assert told == ["on True True\n", "on False False\n"]
+    command = [sys.executable, "-c", program]
+    runs = [subprocess.run(command, env=env, check=True, capture_output=True, text=True) for _ in range(2)]
+    assert [run.stdout for run in runs] == ["on True True\n", "on False False\n"]
