@@ -1,4 +1,5 @@
-"""Lowerings of two-dimensional max and average pooling with small windows, and on a GPU of their gradients."""
+"""Lowerings of two-dimensional max and average pooling with small windows, and of their gradients: on a GPU, and on the
+CPU if windows do not overlap."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ def max_pool2d_with_indices(
     graph: LoweringGraph, x: TensorValue, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[TensorValue, ...]:
-    """The greatest element of each window. Unlowered if the indices are used on the CPU: only ATen computes them."""
+    """The greatest element of each window, and its position if that is used."""
     indexed = 1 in used_results(graph.node)
     val = graph.val[0]
     window = _window(x, kernel, stride, padding, dilation)
-    if not val.dtype.is_floating_point or indexed and not on_gpu(val):
+    if not val.dtype.is_floating_point:
         raise Unlowered
     if indexed:
         x = stored(x).realize(graph)
@@ -39,26 +40,28 @@ def max_pool2d_with_indices(
 
 def _positions(graph: LoweringGraph, x: TensorValue, window: Window) -> TensorValue:
     """The position of the greatest element of each window in its image. As in ATen, this is the first one, or the last
-    NaN, and the first element where all are -inf."""
+    NaN, and the first element where all are -inf. It is the position of the first tap plus the offset of the greatest
+    one, and only offsets, which are constants of 32 bits, are selected."""
     val, width = graph.val[1], window.size[1]
     size, dtype = tuple(val.shape), compute_dtype(x.dtype)
 
+    def offset(tap: tuple[int, int]) -> Any:
+        row, column = (k * d for k, d in zip(tap, window.dilation))
+        return ops.constant(row * width + column, torch.int32)
+
     def inner_fn(index: tuple[Index, ...]) -> Any:
-        best = ops.constant(-math.inf, dtype)
-        position = None
+        best, chosen = ops.constant(-math.inf, dtype), None
         for tap in reversed(list(window.taps())):  # the first tap within the image is written last
-            row, column = window.at(index, tap)[-2:]
-            at, mask = ops.index_expr(row * width + column, torch.int64), window.inside(index, tap, size[-2:])
-            position = at if position is None or mask is None else ops.where(mask, at, position)
+            mask = window.inside(index, tap, size[-2:])
+            chosen = offset(tap) if chosen is None or mask is None else ops.where(mask, offset(tap), chosen)
         for tap in window.taps():
-            row, column = window.at(index, tap)[-2:]
             value = window.load(x, index, tap, size[-2:], -math.inf)
             better = ops.logical_or(ops.gt(value, best), ops.isnan(value))
-            best = ops.where(better, value, best)
-            position = ops.where(better, ops.index_expr(row * width + column, torch.int64), position)
-        return position
+            best, chosen = ops.where(better, value, best), ops.where(better, offset(tap), chosen)
+        row, column = window.at(index, (0, 0))[-2:]
+        return ops.add(ops.index_expr(row * width + column, torch.int64), ops.to_dtype(chosen, torch.int64))
 
-    return Pointwise(val.device, val.dtype, size, inner_fn, window.area, 6 * window.area, tuple(val.stride()))
+    return Pointwise(val.device, val.dtype, size, inner_fn, window.area, 5 * window.area, tuple(val.stride()))
 
 
 @lowering("max_pool2d_with_indices_backward")
@@ -68,7 +71,7 @@ def max_pool2d_with_indices_backward(
 ) -> TensorValue:
     """For each element of the input, the sum of the gradients of the windows in which it is the greatest."""
     val, window = graph.val, _window(x, kernel, stride, padding, dilation)
-    if not on_gpu(val) or not val.dtype.is_floating_point or 0 in grad.size:
+    if not _is_spread_by_loops(val, window) or 0 in grad.size:
         raise Unlowered
     grad, indices, width = grad.realize(graph), indices.realize(graph), window.size[1]
 
@@ -86,7 +89,7 @@ def avg_pool2d_backward(
 ) -> TensorValue:
     """For each element of the input, the sum of the gradients of the windows that contain it, divided by their size."""
     val, window = graph.val, _window(x, kernel, stride, padding, 1)
-    if not on_gpu(val) or not val.dtype.is_floating_point or 0 in grad.size:
+    if not _is_spread_by_loops(val, window) or 0 in grad.size:
         raise Unlowered
     grad, dtype, out = grad.realize(graph), compute_dtype(val.dtype), grad.size[-2:]
     even = _is_divisor_known(window, ceil_mode, count_include_pad, divisor_override)
@@ -102,6 +105,13 @@ def avg_pool2d_backward(
 def on_gpu(val: AnyTensor) -> bool:
     """Whether a tensor is on a GPU, where ATen's kernels for gradients of pooling are no faster than loops."""
     return val.device.type == "cuda"
+
+
+def _is_spread_by_loops(val: AnyTensor, window: Window) -> bool:
+    """Whether a loop computes the gradient `val` of the input. On the CPU ATen's kernel, which visits each window once,
+    is faster where an element is in several windows."""
+    apart = all(k <= s for k, s in zip(window.kernel, window.stride)) and window.dilation == (1, 1)
+    return val.dtype.is_floating_point and (apart or on_gpu(val))
 
 
 def _spread(
