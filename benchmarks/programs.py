@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -106,11 +107,14 @@ def relative_error(got: Any, want: Any) -> float:
     return worst if worst == worst else float("inf")
 
 
-def mean_error(got: Any, want: Any) -> float:
+def mean_error(got: Any, want: Any, least: float = 0.0) -> float:
     """The largest ratio, over all tensors, of the norm of the difference to that of the expected value; dtypes may
-    differ."""
+    differ. `least`: tensors whose norm is a smaller share of the largest one are compared with that share of it: a
+    gradient that is zero but for rounding, such as that of the bias of keys, has an error of any ratio to itself."""
     a, b = tensors(got), tensors(want)
     if len(a) != len(b) or any(x.shape != y.shape for x, y in zip(a, b)):
         return float("inf")
-    pairs = zip((t.double() for t in a), (t.double() for t in b))
-    return max([((x - y).norm() / y.norm().clamp_min(1e-12)).item() for x, y in pairs], default=0.0)
+    norms = [t.double().norm().item() for t in b]
+    floor = max(1e-12, least * max(norms, default=0.0))
+    ratios = [(x.double() - y.double()).norm().item() / max(n, floor) for x, y, n in zip(a, b, norms)]
+    return math.inf if any(map(math.isnan, ratios)) else max(ratios, default=0.0)
