@@ -39,7 +39,7 @@ _KEPT = set(
     "addmm baddbmm addmv addbmm mv dot embedding_dense_backward _scaled_dot_product_flash_attention_for_cpu "
     "grid_sampler_2d upsample_bilinear2d upsample_bicubic2d upsample_nearest2d im2col col2im unfold "
     "index_add index_add_ index_copy index_copy_ index_fill index_fill_ "
-    "native_dropout native_dropout_backward bernoulli uniform normal take masked_select linspace".split()
+    "native_dropout bernoulli uniform normal take masked_select linspace".split()
 )
 
 

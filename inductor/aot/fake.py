@@ -119,6 +119,10 @@ def _is_symbolic(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and x._has_symbolic_sizes_strides or isinstance(x, py_sym_types)
 
 
+def _on_cpu(args: tuple[Any, ...]) -> bool:
+    return all(x.device.type == "cpu" for x in args if isinstance(x, torch.Tensor))
+
+
 def make_fx(function: Callable[..., Any], **options: Any) -> Callable[..., torch.fx.GraphModule]:
     """torch's `make_fx`, without importing torch._dynamo and torch._inductor, and without wrong decompositions.
 
@@ -128,12 +132,13 @@ def make_fx(function: Callable[..., Any], **options: Any) -> Callable[..., torch
     """
 
     def trace(*args: Any) -> torch.fx.GraphModule:
-        with stub_torch_compiler, without_mistakes(), _use_lazy_graph_module(True):
+        symbolic = any(map(_is_symbolic, args))
+        with stub_torch_compiler, without_mistakes(not symbolic and _on_cpu(args)), _use_lazy_graph_module(True):
             # torch's tracer uses this module and relies on torch._dynamo to have imported it
             import torch._higher_order_ops.triton_kernel_wrap  # noqa: F401
 
             _forget_pending_symbols(args)
-            options["_disable_torch_fn_metadata_mode"] = not any(map(_is_symbolic, args))
+            options["_disable_torch_fn_metadata_mode"] = not symbolic
             return proxy_tensor.make_fx(remember_calls(function), **options)(*args)
 
     return trace

@@ -43,22 +43,33 @@ NEAREST_OF_VOLUMES = (
 _REPLACED = tuple(
     dict.fromkeys((*WRONG, *WRONG_FOR_BYTES, *LINEAR, *LINEAR_VEC, *NEAREST, *NEAREST_OF_VOLUMES, aten.dropout.default))
 )
+# Interpolation whose gradients ATen computes on the CPU faster than the decompositions, which add at indices.
+_INTERPOLATION_OF_CPU = (
+    *LINEAR, *LINEAR_VEC, aten.upsample_bicubic2d.vec, aten.upsample_bicubic2d.default,
+    aten.upsample_nearest2d.vec, aten.upsample_nearest2d.default,
+)  # fmt: skip
 _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
 @contextlib.contextmanager
-def without_mistakes() -> Iterator[None]:
+def without_mistakes(on_cpu: bool = False) -> Iterator[None]:
     """Within this block, torch's Python dispatcher does not use the wrong kernels either.
+
+    `on_cpu`: all tensors are on the CPU and have sizes that are known; interpolation then runs ATen's kernels.
 
     Operators in WRONG run ATen's kernels. A dropout that drops nothing returns its argument, and one that drops
     everything draws no numbers. Operators in LINEAR and LINEAR_VEC compute as ATen does. Operators in WRONG_FOR_BYTES
     raise Unsupported for uint8; such a graph is compiled for each combination of sizes. Results of NEAREST become
     contiguous; those of NEAREST_OF_VOLUMES become channels last if the argument is.
     """
-    taken = [(op, key, op.py_kernels.pop(key)) for op in _REPLACED for key in _KEYS if key in op.py_kernels]
+    left = _INTERPOLATION_OF_CPU if on_cpu else ()
+    ops = dict.fromkeys((*_REPLACED, *left))
+    taken = [(op, key, op.py_kernels.pop(key)) for op in ops for key in _KEYS if key in op.py_kernels]
     try:
         for op, key, kernel in taken:
-            if op in LINEAR or op in LINEAR_VEC:
+            if op in left:
+                pass
+            elif op in LINEAR or op in LINEAR_VEC:
                 op.py_kernels[key] = _linear(kernel, linear if op in LINEAR else linear_vec, op in WRONG_FOR_BYTES)
             elif op in WRONG_FOR_BYTES:
                 op.py_kernels[key] = _without_bytes(kernel)

@@ -107,7 +107,7 @@ class Expr:
         terms = dict(self.terms)
         for atom, coef in other.terms:
             terms[atom] = terms.get(atom, 0) + coef
-        return _make(terms.items(), self.const + other.const)
+        return _rejoined(_make(terms.items(), self.const + other.const))
 
     __radd__ = __add__
 
@@ -148,6 +148,24 @@ class Expr:
 Index: TypeAlias = int | Size | Expr
 
 
+def _rejoined(expr: Index) -> Index:
+    """The expression with `e` for each `d * (e // d) + e % d`: what was divided in two, as by a view, and put together
+    again."""
+    if not isinstance(expr, Expr):
+        return expr
+    for atom, coef in expr.terms:
+        if isinstance(atom, Mod):
+            parts = _div_atom(atom.base, atom.divisor)
+            coefs = dict(expr.terms)
+            if isinstance(parts, Expr) and all(
+                a in coefs and same(coefs[a], c * coef * atom.divisor) for a, c in parts.terms
+            ):
+                gone = {atom, *(a for a, _ in parts.terms)}
+                rest = _make([(a, c) for a, c in expr.terms if a not in gone], expr.const)
+                return rest + (atom.base - parts.const * atom.divisor) * coef
+    return expr
+
+
 def symbol(sym: Sym) -> Index:
     """The expression consisting of one variable; 0 if 0 is its only value."""
     single = sym.size <= 1 if type(sym.size) is int else known(sym.size, "<=", 1)
@@ -181,7 +199,7 @@ def _combined_numbers(expressions: Sequence[Index], factors: Sequence[AnySize], 
             const = const + expr.const * factor
         elif not isinstance(expr, Expr):
             const = const + expr * factor
-    return Expr(tuple(terms.items()), const) if terms else const
+    return _rejoined(Expr(tuple(terms.items()), const)) if terms else const
 
 
 def bounds(expr: Index) -> Bounds:

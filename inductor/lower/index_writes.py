@@ -162,11 +162,12 @@ def _to_copy(graph: LoweringGraph, x: TensorValue, *args: Any, **kwargs: Any) ->
 
 def table_of_sums(graph: LoweringGraph, write: IndexWrite) -> TensorValue:
     """A tensor like the result of the current node, with the sums of what `write` adds to zeros. Unlowered for
-    deterministic algorithms, and where loops cannot do it."""
+    deterministic algorithms on a GPU, and where loops cannot do it."""
     layout = Layout.contiguous(graph.val.device, graph.val.dtype, tuple(graph.val.shape))
-    if layout.device.type == "cpu" or torch.are_deterministic_algorithms_enabled():
+    base, on_cpu = BufferView(Buffer("", layout), layout), layout.device.type == "cpu"
+    if not on_cpu and torch.are_deterministic_algorithms_enabled():
         raise Unlowered
-    if not is_possible(BufferView(Buffer("", layout), layout), write):
+    if not is_possible(base, write) or on_cpu and (write.ignored is not None or not adds_rows(base, write)):
         raise Unlowered
     dtype = compute_dtype(layout.dtype)
     zeros = Pointwise(layout.device, layout.dtype, layout.size, lambda _: ops.constant(0, dtype))

@@ -1,4 +1,5 @@
-"""Lowerings of im2col, which copies the patches of an image to columns, and of its gradient col2im, on a GPU."""
+"""Lowerings of im2col, which copies the patches of an image to columns, of its gradient col2im, and of the gradient of
+`Tensor.unfold`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 from ..ir.handler import ops
 from ..ir.nodes import Pointwise, TensorValue
 from ..ir.symbolic import Index
-from .pooling import MAX_TAPS, on_gpu
+from .pooling import MAX_TAPS
 from .registry import LoweringGraph, Unlowered, lowering
 from .windows import Window, pair
 
@@ -21,7 +22,7 @@ def im2col(
     padding are 0."""
     val, size = graph.val, (x.size[-2], x.size[-1])
     window = Window(size, pair(kernel), pair(stride), pair(padding), pair(dilation))
-    if not on_gpu(val) or not val.dtype.is_floating_point:
+    if not val.dtype.is_floating_point:
         raise Unlowered
     if any(type(n) is not int or n == 0 for n in (*x.size, *val.shape)):
         raise Unlowered
@@ -45,7 +46,7 @@ def col2im(
     """Images of `size` (height, width) from their patches: the sum of the elements of all patches at each place."""
     val = graph.val
     window = Window(pair(size), pair(kernel), pair(stride), pair(padding), pair(dilation))
-    if not on_gpu(val) or not val.dtype.is_floating_point or any(type(n) is not int for n in val.shape):
+    if not val.dtype.is_floating_point or any(type(n) is not int for n in val.shape):
         raise Unlowered
     steps = [k if d > 1 else -(-k // s) for k, d, s in zip(window.kernel, window.dilation, window.stride)]
     if 0 in (*columns.size, *val.shape) or steps[0] * steps[1] > MAX_TAPS:
@@ -66,6 +67,37 @@ def col2im(
         return total
 
     cost = steps[0] * steps[1]
+    return Pointwise(val.device, val.dtype, tuple(val.shape), inner_fn, cost, 4 * cost, tuple(val.stride()))
+
+
+@lowering("unfold_backward")
+def unfold_backward(
+    graph: LoweringGraph, grad: TensorValue, sizes: Sequence[int], dim: int, size: int, step: int
+) -> TensorValue:
+    """The gradient of `x.unfold(dim, size, step)`: for each element, the sum of the gradients of the windows that
+    contain it."""
+    val = graph.val
+    if not val.dtype.is_floating_point or any(type(n) is not int or n == 0 for n in (*val.shape, *grad.size)):
+        raise Unlowered
+    dim %= val.dim()
+    windows = grad.size[dim]
+    window = Window((val.shape[dim], 1), (size, 1), (step, 1), (0, 0))
+    if -(-size // step) > MAX_TAPS:
+        raise Unlowered
+    grad = grad.realize(graph)
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        total = None
+        for (place, _), (tap, _), mask in window.readers((index[dim], 0), (windows, 1)):
+
+            def element(place: Any = place, tap: Any = tap) -> Any:
+                return grad.load([*index[:dim], place, *index[dim + 1 :], tap])
+
+            value = element() if mask is None else ops.masked(mask, element, 0.0)
+            total = value if total is None else ops.add(total, value)
+        return total
+
+    cost = -(-size // step)
     return Pointwise(val.device, val.dtype, tuple(val.shape), inner_fn, cost, 4 * cost, tuple(val.stride()))
 
 

@@ -27,9 +27,18 @@ def max_pool2d_with_indices(
     ceil_mode: bool = False,
 ) -> tuple[TensorValue, ...]:
     """The greatest element of each window, and its position if that is used."""
+    return _greatest(graph, x, _window(x, kernel, stride, padding, dilation))
+
+
+@lowering("adaptive_max_pool2d")
+def adaptive_max_pool2d(graph: LoweringGraph, x: TensorValue, output_size: Any) -> tuple[TensorValue, ...]:
+    """The greatest element of each of `output_size` equal parts of an image, and its position if that is used."""
+    return _greatest(graph, x, _equal_parts(x, output_size))
+
+
+def _greatest(graph: LoweringGraph, x: TensorValue, window: Window) -> tuple[TensorValue, ...]:
     indexed = 1 in used_results(graph.node)
     val = graph.val[0]
-    window = _window(x, kernel, stride, padding, dilation)
     if not val.dtype.is_floating_point:
         raise Unlowered
     if indexed:
@@ -70,7 +79,19 @@ def max_pool2d_with_indices_backward(
     ceil_mode: bool, indices: TensorValue,
 ) -> TensorValue:
     """For each element of the input, the sum of the gradients of the windows in which it is the greatest."""
-    val, window = graph.val, _window(x, kernel, stride, padding, dilation)
+    return _to_the_greatest(graph, grad, _window(x, kernel, stride, padding, dilation), indices)
+
+
+@lowering("adaptive_max_pool2d_backward")
+def adaptive_max_pool2d_backward(
+    graph: LoweringGraph, grad: TensorValue, x: TensorValue, indices: TensorValue
+) -> TensorValue:
+    """For each element of the input, the gradient of its part of the image if it is the greatest there."""
+    return _to_the_greatest(graph, grad, _equal_parts(x, grad.size[-2:]), indices)
+
+
+def _to_the_greatest(graph: LoweringGraph, grad: TensorValue, window: Window, indices: TensorValue) -> TensorValue:
+    val = graph.val
     if not _is_spread_by_loops(val, window) or 0 in grad.size:
         raise Unlowered
     grad, indices, width = grad.realize(graph), indices.realize(graph), window.size[1]
@@ -156,6 +177,29 @@ def avg_pool2d(
 
     total.inner_fn = mean
     return total
+
+
+@lowering("_adaptive_avg_pool2d")
+def adaptive_avg_pool2d(graph: LoweringGraph, x: TensorValue, output_size: Any) -> TensorValue:
+    """The mean of each of `output_size` equal parts of an image."""
+    window = _equal_parts(x, output_size)
+    return avg_pool2d(graph, x, window.kernel)
+
+
+@lowering("_adaptive_avg_pool2d_backward")
+def adaptive_avg_pool2d_backward(graph: LoweringGraph, grad: TensorValue, x: TensorValue) -> TensorValue:
+    """For each element of the input, the gradient of its part of the image, divided by the size of that."""
+    kernel = _equal_parts(x, grad.size[-2:]).kernel
+    return avg_pool2d_backward(graph, grad, x, kernel, kernel, 0, False, True, None)
+
+
+def _equal_parts(x: TensorValue, output_size: Any) -> Window:
+    """The window that moves by its own size over the parts of an image. Unlowered unless they are equal."""
+    sizes, parts = x.size[-2:], pair(output_size)
+    if any(type(n) is not int or n == 0 for n in (*sizes, *parts)) or any(n % out for n, out in zip(sizes, parts)):
+        raise Unlowered
+    kernel = [n // out for n, out in zip(sizes, parts)]
+    return _window(x, kernel, kernel, 0, 1)
 
 
 def _is_divisor_known(window: Window, ceil_mode: bool, count_include_pad: bool, divisor: int | None) -> bool:

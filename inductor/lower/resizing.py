@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ..ir.nodes import Pointwise, TensorValue
+from ..ir.handler import ops
+from ..ir.nodes import Pointwise, TensorValue, compute_dtype
 from ..ir.symbolic import Index
 from .common import shared
+from .pooling import MAX_TAPS
 from .registry import LoweringGraph, Unlowered, lowering
 
 
@@ -30,6 +33,33 @@ def upsample_nearest2d(
 
     stride = tuple(val.stride())
     return Pointwise(val.device, val.dtype, tuple(val.shape), inner_fn, source.reads, source.work, stride)
+
+
+@lowering("upsample_nearest2d_backward")
+def upsample_nearest2d_backward(
+    graph: LoweringGraph, grad: TensorValue, output_size: Sequence[int], input_size: Sequence[int],
+    scales_h: float | None = None, scales_w: float | None = None,
+) -> TensorValue:
+    """For each pixel, the sum of the gradients of its repetitions."""
+    val = graph.val
+    if val.device.type != "cpu":
+        raise Unlowered
+    rows, columns = (_times(*each) for each in zip(val.shape[-2:], grad.size[-2:], (scales_h, scales_w)))
+    if rows * columns > MAX_TAPS:
+        raise Unlowered
+    source = shared(graph, grad)
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        *outer, row, column = index
+        total = None
+        for i, j in itertools.product(range(rows), range(columns)):
+            value = ops.to_dtype(source.load((*outer, row * rows + i, column * columns + j)), compute_dtype(val.dtype))
+            total = value if total is None else ops.add(total, value)
+        return total
+
+    reads = rows * columns * source.reads
+    work = rows * columns * (source.work + 1)
+    return Pointwise(val.device, val.dtype, tuple(val.shape), inner_fn, reads, work, tuple(val.stride()))
 
 
 def _times(size: int, out: int, factor: float | None) -> int:

@@ -44,11 +44,14 @@ def fuse(first: Group, second: Group) -> Fuse | WhyNot:
     ops = sum(len(m.node.ops) for m in (*first.members, *second.members))
     if score.too_big(len(first.members) + len(second.members), len(names), ops):
         return WhyNot("the group would be too big")
+    apart = first.reduces and second.reduces and not first.written_names() & second.read_names()
     reason = "different iteration spaces"
     for outer, inner, env1, env2 in _common_spaces(first, second):
         left = [m.moved(env1) for m in first.members]
         right = [m.moved(env2) for m in second.members]
         clash = _clash(left, right, Group(outer, inner, []))
+        if clash is None and apart and first.device.type == "cpu" and _across(left, inner) != _across(right, inner):
+            clash = "they read memory along different loops"
         if clash is None:
             return Fuse(Group(outer, inner, left + right))
         reason = clash
@@ -153,6 +156,15 @@ def _clash(left: list[Member], right: list[Member], space: Group) -> str | None:
     if _overwrites_row(left + right, {name for name, _ in space.inner_vars()}):
         return "a row may be read again after a part of it was overwritten in place"
     return None
+
+
+def _across(members: list[Member], inner: list[AnySize]) -> bool:
+    """Whether the members read matrices, and none is contiguous in memory along the last of the `inner` loops, as where
+    they sum over the rows of a matrix."""
+    last = f"r{len(inner) - 1}"
+    terms = [dict(a.index.terms) for m in members for a in m.reads() if isinstance(a.index, Affine)]
+    steps = [t[last] for t in terms if last in t and any(v.startswith("o") for v in t)]
+    return bool(steps) and 1 not in steps
 
 
 def _overwrites_row(members: list[Member], inner: set[str]) -> bool:

@@ -21,6 +21,24 @@ def test_a_reshape_and_back_is_the_identity():
     assert str(flat // 8) == "6*a + b"
 
 
+def test_parts_of_a_division_join():
+    z = c + 4 * b
+    assert 64 * a + 6 * (z // 3) + 2 * (z % 3) == 64 * a + 2 * c + 8 * b
+    assert str(8 * (c // 5) + c % 5) != str(c)
+    assert (c - 3) // 5 * 5 + (c - 3) % 5 == c - 3
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.tuples(*[st.integers(-6, 12)] * 4), st.integers(2, 9), st.integers(-9, 9), st.integers(-3, 3), st.integers(-9, 9))
+def test_values_of_sums_of_parts(coefs, d, k, extra, other):
+    e = a * coefs[0] + b * coefs[1] + c * coefs[2] + coefs[3]
+    for quotients in (k * d, other):
+        total = (e // d) * quotients + (e % d) * k + e * extra
+        for env in points():
+            v = evaluate(e, env)
+            assert evaluate(total, env) == (v // d) * quotients + (v % d) * k + v * extra
+
+
 def test_constants_are_ints():
     assert a - a == 0 and (a * 8) % 8 == 0 and (c // 8) == 0
     assert symbol(Sym("x", 1)) == 0

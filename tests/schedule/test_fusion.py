@@ -36,3 +36,8 @@ def test_pointwise_joins_reductions_on_both_sides():
 
 def test_reductions_over_the_same_rows_join():
     check(lambda x: (x.sum(1), x.amax(1), (x * x).sum(1)), torch.randn(40, 300), kernels=1)
+
+
+def test_reductions_along_rows_and_along_columns_are_apart():
+    """One loop for both would read memory across its rows for one of them."""
+    check(lambda x: (x.sum(0), x.sum(1)), torch.randn(64, 64), kernels=2, rtol=1e-5, atol=1e-5)
