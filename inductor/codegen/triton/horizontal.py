@@ -18,7 +18,8 @@ from ..values import Values
 from . import heuristics
 from .axes import plan_axes
 from .gpu import Gpu
-from .kernel import Draft, FlatKernel
+from .kernel import Draft
+from .pointwise_kernel import FlatKernel
 
 MAX_POINTERS = 480  # 4,096 bytes of arguments, less those that Triton adds
 MAX_GROUPS = 64

@@ -20,11 +20,12 @@ from ..emitter import HostNumber
 from ..group_key import GroupKey, Numbered, group_key
 from ..origins import operators
 from .depthwise_gradient import depthwise_gradient_drafts
+from .drafts import drafts
 from .flex_attention import ForwardKernel
 from .flex_attention_backward import backward_drafts
 from .gpu import DEFAULT, Gpu
 from .horizontal import combined
-from .kernel import Draft, Launch, TritonKernel, drafts
+from .kernel import Draft, Launch, TritonKernel
 from .ops import imports
 from .product_drafts import product_drafts
 from .row_attention import row_attention_drafts
