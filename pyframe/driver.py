@@ -413,7 +413,7 @@ class FrameCompiler:
         nothing = result.compiled is None and not result.breaks and not len(trace.effects)
         # next to other captures an empty one is installed, so that calls like this one are not traced again
         kept = self.keeps_empty or 0 < captures < self.options.recompile_limit // 2
-        if nothing and any(not generator.done for generator in trace.generators):
+        if nothing and trace.generators.unfinished:
             if self.options.fullgraph or self.captures is not None:
                 raise SkipFrame("its operators are in a generator that it creates and does not use up")
         if nothing and not trace.rng_branches and not kept:

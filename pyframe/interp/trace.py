@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, MutableSet, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import torch
-from torch import fx, nn
+from torch import fx
 
 from .. import _C
 from ..core import guard_explain
 from ..core.breaks import describe
 from ..core.effects import EffectLog
 from ..core.expr import Tree
-from ..core.files import our_file, short_name, skipped_file
+from ..core.files import our_file, skipped_file
 from ..core.guard import GuardSet, UserLine
 from ..core.guard_reference import CallContext
 from ..core.source import (
@@ -44,14 +44,12 @@ from ..emit.resume import continuation
 from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
 from ..options import Options
 from ..vars import wrap as wrapping
-from ..vars.containers.coroutines import AsyncGeneratorVar, CoroutineVar
-from ..vars.containers.iterator import Call, GeneratorVar, NotRebuilt
+from ..vars.containers.iterator import GeneratorVar, NotRebuilt
 from ..vars.containers.mapping import ObjectKey, key_of
 from ..vars.objects.class_writes import WrittenClassVar
 from ..vars.objects.exceptions import ExceptionVar, as_exception
 from ..vars.objects.functions import BuiltinVar, CellVar, FunctionVar
 from ..vars.objects.instance_dict import FieldsVar
-from ..vars.objects.lookup import MISSING, class_source, lookup
 from ..vars.protocol.base import NotConstant, Raised, Var
 from ..vars.protocol.const import make
 from ..vars.protocol.opaque import OpaqueVar
@@ -63,18 +61,31 @@ from ..vars.stdlib.warning_filters import CatchWarningsVar
 from ..vars.torch_objects import error_on_graph_break, loop_varying
 from ..vars.torch_objects.overrides import Overrides
 from ..vars.tracer import OutsideReads, Tracer
-from . import asserts, limits, ops_async, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
+from . import (
+    asserts,
+    limits,
+    ops_async,
+    ops_build,
+    ops_call,
+    ops_class,
+    ops_exc,
+    ops_jump,
+    ops_match,
+    ops_stack,
+    positions,
+)
 from .aliases import guard_aliases
 from .bind import bind
 from .frame import Frame, Outcome, UntouchedVar
+from .generators import Generators, makes_generator
 from .global_names import GlobalNames
 from .limits import Budget, LongParts
+from .placeholders import inherited_source, is_of_placeholder
 from .planned_breaks import RAISES, BreakPlanner, Planned, PlannedBreak
 
 T = TypeVar("T")
 HANDLER_FILES = (ops_async, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack, _builtins)
 MAX_DEPTH = 60
-CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
 # Objects of these types may be shared freely: their identity is not tracked.
 _PLAIN = frozenset({int, bool, float, complex, str, bytes, type(None)})
 _SHARED = (type, types.FunctionType, types.ModuleType)
@@ -94,14 +105,6 @@ def _of_known_function(source: Source | None) -> bool:
 
 def _nothing_handled(_: Any) -> bool:
     return sys.exc_info()[1] is None
-
-
-def _forward_code(module: nn.Module) -> types.CodeType | None:
-    """The code of the forward of a module that contains others; None for other modules, and for those that the trace
-    creates, whose value is an instance without attributes."""
-    forward = getattr(type(module), "forward", None)
-    contains_others = bool(vars(module).get("_modules"))
-    return forward.__code__ if isinstance(forward, types.FunctionType) and contains_others else None
 
 
 class Trace:
@@ -158,7 +161,7 @@ class Trace:
         self.frames: list[Frame] = []
         self.cells: dict[int, CellVar] = {}  # cells that existed before the frame, by id
         self.new_cells: list[CellVar] = []
-        self.generators: list[GeneratorVar] = []
+        self.generators = Generators(self)
         self.fields_of: dict[int, FieldsVar] = {}  # `__dict__` Vars of objects, by the id() of the object's Var
         self.rewritten: dict[Source, None] = {}  # sources that the graph writes to
         self.warning_contexts: list[CatchWarningsVar] = []  # those entered and not left, the innermost first
@@ -180,11 +183,7 @@ class Trace:
 
     # ---- the Tracer protocol ----
     def user_line(self) -> UserLine:
-        for left_out in (skipped_file, our_file):
-            for frame in reversed(self.frames):
-                if not left_out(frame.file):
-                    return frame.user_line()
-        return self._compiled_line()
+        return positions.user_line(self.frames) or positions.first_line(self.func, self.entry_locals)
 
     def user_stack(self) -> tuple[UserLine, ...]:
         frames = [frame for frame in self.frames if not skipped_file(frame.file)]
@@ -192,28 +191,12 @@ class Trace:
 
     def whole_stack(self) -> tuple[UserLine, ...]:
         frames = [frame for frame in self.frames if not our_file(frame.file)]
-        return tuple(frame.user_line() for frame in frames) or (self._compiled_line(),)
-
-    def _compiled_line(self) -> UserLine:
-        """The first line of the compiled function; for a module, of its `forward`, because the root frame is pyframe's
-        own."""
-        module = self.entry_locals[0] if self.entry_locals else None
-        forward = getattr(type(module), "forward", None) if isinstance(module, nn.Module) else None
-        code = getattr(forward, "__code__", self.func.__code__)
-        return UserLine(code.co_filename, code.co_firstlineno, code.co_name)
-
-    def _inside(self) -> str:
-        """The current position in a library, if the trace is in one below the user's line; otherwise ""."""
-        inner = self.frames[-1]
-        if our_file(inner.file) or not skipped_file(inner.file) or all(skipped_file(f.file) for f in self.frames):
-            return ""
-        line = inner.user_line()
-        return f" ({short_name(line.filename)}:{line.lineno} in {line.function})"
+        return tuple(frame.user_line() for frame in frames) or (positions.first_line(self.func, self.entry_locals),)
 
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
         if source is None and kind not in ("GLOBAL_STATE", "DISTINCT"):
             return
-        if self.placeholder_objects and source is not None and self._is_of_placeholder(source):
+        if self.placeholder_objects and source is not None and is_of_placeholder(source, self.placeholder_objects):
             return
         if self.draws and is_drawn(source):
             self.graph_break(
@@ -231,33 +214,6 @@ class Trace:
     def _line_of_guard(self) -> UserLine | None:
         return self.user_line() if self.frames else None
 
-    def _is_of_placeholder(self, source: Source) -> bool:
-        """Whether `source` starts at an object created while tracing, which needs no guards."""
-        root: Source = source
-        while root.base is not None:
-            root = root.base
-        return isinstance(root, ConstSource) and root.obj_id in self.placeholder_objects
-
-    def _inherited_source(self, source: Source) -> Source | None:
-        """The source of an attribute that a class created while tracing inherits from a class that existed before: the
-        same attribute of that class. None for what was itself created while tracing."""
-        if not isinstance(source, AttrSource):
-            return None
-        if not isinstance(source.parent, ConstSource):
-            parent = self._inherited_source(source.parent)
-            return None if parent is None else AttrSource(parent, source.attr)
-        owner = self.placeholder_objects[source.parent.obj_id][0]
-        if not isinstance(owner, type):
-            return None
-        raw = lookup(owner, source.attr)
-        for base in type.__dict__["__mro__"].__get__(owner):
-            if id(base) in self.placeholder_objects:
-                if source.attr in type.__dict__["__dict__"].__get__(base):
-                    return None
-            elif raw is not MISSING and lookup(base, source.attr) is raw:
-                return class_source(base, source.attr)
-        return None
-
     def existing(self, var: Var) -> Any:
         """The object of a Var: a constant, or the value read from its source."""
         if var.is_constant():
@@ -274,8 +230,8 @@ class Trace:
             placeholder = self.placeholder_objects.get(id(value))
             if placeholder is not None:
                 return placeholder[1]
-            if source is not None and self._is_of_placeholder(source):
-                source = self._inherited_source(source)
+            if source is not None and is_of_placeholder(source, self.placeholder_objects):
+                source = inherited_source(source, self.placeholder_objects)
         identity = has_identity(value)
         known = self.memo.get(id(value)) if identity else None
         if known is None:
@@ -377,8 +333,8 @@ class Trace:
         frame = Frame(self, fn.code, fn.globals, globals_source, function=fn)
         frame.locals = bind(self, fn, args, kwargs)
         frame.free = fn.cells(self)
-        if fn.code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR):
-            return self._generator(frame, (fn, args, kwargs))
+        if makes_generator(fn.code):
+            return self.generators.new(frame, (fn, args, kwargs))
         return frame.run().value
 
     def inline_polyfill(self, target: Any, polyfill: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
@@ -421,22 +377,8 @@ class Trace:
         return root.flow.region[root.at] is not None
 
     def graph_break(self, kind: str, detail: str) -> NoReturn:
-        self._note_library_forward()
-        raise self.breaks.exception_for(GraphBreak(kind, detail + self._inside(), self.user_stack()))
-
-    def _note_library_forward(self) -> None:
-        """If the break is in code of a container module of torch, what it contains is captured on its own from now on,
-        although code of torch normally is not: the forward of its children if the break is within its own forward (as
-        in DDP, whose forward only calls the wrapped module), else its own, because the break is in its hooks."""
-        for frame in reversed(self.frames[1:]):
-            module = frame.first_argument()
-            if isinstance(module, nn.Module):
-                own = _forward_code(module)
-                if own is not None and skipped_file(own.co_filename):
-                    inside = any(each.code is own for each in self.frames)
-                    codes = map(_forward_code, module.children()) if inside else [own]
-                    self.library_forwards |= {code for code in codes if code is not None}
-                return
+        self.library_forwards |= positions.library_forwards(self.frames)
+        raise self.breaks.exception_for(GraphBreak(kind, detail + positions.in_library(self.frames), self.user_stack()))
 
     def raise_(self, exc_type: type[BaseException], *args: Any) -> NoReturn:
         raise Raised(ExceptionVar(exc_type, [make(arg) for arg in args]))
@@ -563,26 +505,6 @@ class Trace:
     def leave_frame(self, frame: Frame) -> None:
         self.frames.pop()
 
-    def _generator(self, frame: Frame, call: Call) -> Var:
-        def resume(_: Tracer, sent: Var, thrown: Var | None) -> Var | None:
-            if frame.pc and thrown is None:
-                frame.push(sent)
-            outcome = frame.run(thrown)
-            if not outcome.yielded:
-                var.returned = outcome.value
-                return None
-            return outcome.value
-
-        var: GeneratorVar
-        if frame.code.co_flags & CO_COROUTINE:
-            var = CoroutineVar(resume, frame.in_try, call, self.steps)
-        elif frame.code.co_flags & CO_ASYNC_GENERATOR:
-            var = AsyncGeneratorVar(resume, frame.in_try, call, self.steps)
-        else:
-            var = GeneratorVar(resume, frame.in_try, call, self.steps, types.GeneratorType)
-        self.generators.append(var)
-        return var
-
     # ---- breaks ----
     def real_step(self) -> int:
         """The step to break at so that the current instruction can run outside the graph. If an exception traced
@@ -597,10 +519,10 @@ class Trace:
         end = self._run_root(root)
         guard_aliases(self)
         try:
-            self._check_generators()
+            self.generators.check_suspended()
             self._check_raised()
             result = self.output(self, root, end).build()
-            self._check_coroutines()
+            self.generators.check_awaited()
             return result
         except (NotRebuilt, SkipFrame) as lost:
             planned = self.breaks.planned.get(self.steps)
@@ -619,26 +541,11 @@ class Trace:
     def release(self) -> None:
         """Free everything when the capture is done. Vars, frames and the graph form reference cycles, which would keep
         the program's objects alive until the next garbage collection."""
-        for generator in self.generators:
-            generator.forget()
+        self.generators.forget()
         for cell in (*self.new_cells, *self.cells.values()):
             cell.content = None
         self.graph.release()
         vars(self).clear()
-
-    def _check_generators(self) -> None:
-        """Reject a generator that is suspended inside a `try` at the end of the trace: freeing it closes it, which runs
-        code of the program."""
-        for generator in self.generators:
-            if generator.started and not generator.done and generator.in_try():
-                raise NotRebuilt("a generator that is suspended inside a try block", generator.created_at)
-            if isinstance(generator, AsyncGeneratorVar):
-                generator.check_ended(self)
-
-    def _check_coroutines(self) -> None:
-        for generator in self.generators:
-            if isinstance(generator, CoroutineVar):
-                generator.check_awaited()
 
     def _check_raised(self) -> None:
         """An exception that existed before the frame and was raised here must get its traceback."""
@@ -648,7 +555,7 @@ class Trace:
 
     def _root(self) -> Frame:
         func = self.func
-        if func.__code__.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR):
+        if makes_generator(func.__code__):
             raise SkipFrame("a generator or coroutine")
         root = Frame(self, func.__code__, func.__globals__, GlobalsSource(), is_root=True)
         self.frames.append(root)
