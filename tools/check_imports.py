@@ -27,7 +27,7 @@ LAYERS: dict[str, list[str]] = {
     ],
     "pyframe.vars": [
         "__init__", "codegen", "traced_graph", "tracer", "registry", "polyfills", "protocol", "containers", "objects",
-        "numbers", "torch_objects", "higher_order", "stdlib", "wrap",
+        "numbers", "torch_objects", "higher_order", "stdlib", "wrap_containers", "wrap",
     ],
     "inductor": [
         "_C", "extension", "errors", "budget", "log", "dtypes", "overlap", "torch_compat", "verify_policy",
