@@ -103,7 +103,7 @@ def _compiler(chosen: Any, options: Options, backend: Any) -> FrameCompiler | La
     if isinstance(chosen, dict):
         lazy = LazyCompiler(options, chosen)
         if options.background:  # `compile` may take its time, which calls may not
-            lazy.full()
+            lazy.compiler()
             importing(lambda: importlib.import_module("inductor.compile")).prepare()
         return lazy
     made: FrameCompiler = _module("driver").FrameCompiler(
@@ -262,7 +262,7 @@ def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanatio
         given = (settings.get(name) for name in ("dynamic", "mode", "options"))
         checked, chosen = _checked(backend, settings.get("fullgraph", False), *given)
         made = _compiler(chosen, checked, backend)
-        compiler = made.full() if isinstance(made, LazyCompiler) else made
+        compiler = made.compiler() if isinstance(made, LazyCompiler) else made
         compiler.captures = []
         reported = _module("backward.program").Settings(
             lambda program: _compile_with(program, compiler, {"backend": backend})

@@ -39,13 +39,14 @@ class LazyCompiler:
         self.owner = object()
         self.always: set[types.CodeType] = set()
         self._loaded: WeakCodes = {}  # code objects for which an entry was loaded
-        self._noted: list[tuple[weakref.ref[types.CodeType], weakref.ref[types.CodeType], tuple[Any, ...]]] = []
-        self._full: FrameCompiler | None = None
+        # Of each loaded entry: the code object, the replacement code and what the capture records of the arguments.
+        self._entries: list[tuple[weakref.ref[types.CodeType], weakref.ref[types.CodeType], tuple[Any, ...]]] = []
+        self._compiler: FrameCompiler | None = None
         self._kept = kept_settings(options, "inductor")
         weakref.finalize(self, _release, self.owner, self._loaded).atexit = False
 
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
-        if self._full is None:
+        if self._compiler is None:
             if _COMPILER not in sys.modules and not originals.as_at_import():
                 return self._run_uncaptured(func)
             if self._may_load(func, state):
@@ -56,18 +57,18 @@ class LazyCompiler:
                 )
                 if entry is not None:
                     return entry
-                weak_codes.add(self.full().looked_up, func.__code__)
-        return self.full()(func, locals_, state, sys._getframe().f_back)
+                weak_codes.add(self.compiler().looked_up, func.__code__)
+        return self.compiler()(func, locals_, state, sys._getframe().f_back)
 
-    def full(self) -> FrameCompiler:
+    def compiler(self) -> FrameCompiler:
         """The compiler itself."""
-        if self._full is None:
+        if self._compiler is None:
             with torch._C.DisableTorchFunction(), _disable_current_modes():
                 driver = importing(lambda: importlib.import_module(_COMPILER))
             with compile_lock:
-                if self._full is None:
-                    self._full = self._created(driver)
-        return self._full
+                if self._compiler is None:
+                    self._compiler = self._create(driver)
+        return self._compiler
 
     def _backend(self) -> Any:
         """What compiles graphs."""
@@ -75,14 +76,14 @@ class LazyCompiler:
             backends = importing(lambda: importlib.import_module(f"{__package__}.backends"))
         return backends.find_backend("inductor", **self.settings)
 
-    def _created(self, driver: Any) -> FrameCompiler:
-        backend = sys.modules[f"{__package__}.backends"].find_backend("inductor", **self.settings)
-        full: FrameCompiler = driver.FrameCompiler(backend, self.options, "inductor", self.owner, self.always)
-        for ref, generated, arguments in self._noted:
+    def _create(self, driver: Any) -> FrameCompiler:
+        backend = self._backend()
+        compiler: FrameCompiler = driver.FrameCompiler(backend, self.options, "inductor", self.owner, self.always)
+        for ref, generated, arguments in self._entries:
             if (code := ref()) is not None:
-                full.note_loaded(code, generated(), arguments)
-        self._noted.clear()
-        return full
+                compiler.note_loaded(code, generated(), arguments)
+        self._entries.clear()
+        return compiler
 
     def _run_uncaptured(self, func: types.FunctionType) -> None:
         """Run a frame eagerly because the compiler cannot be imported now."""
@@ -115,7 +116,7 @@ class LazyCompiler:
         entry, record = found
         weak_codes.add(self._loaded, func.__code__)
         assert entry.code is not None
-        self._noted.append((weakref.ref(func.__code__), weakref.ref(entry.code), record.arguments))
+        self._entries.append((weakref.ref(func.__code__), weakref.ref(entry.code), record.arguments))
         _C.install(func.__code__, entry)
         return entry
 

@@ -339,7 +339,7 @@ def run_changed(name: str, trace: bool) -> dict[str, Any]:
             shutil.copytree(os.environ["PYFRAME_CACHE_DIR"], f"{folder}/cache")
             os.environ["PYFRAME_CACHE_DIR"] = f"{folder}/cache"
             if not trace:
-                LazyCompiler.full = lambda self: Eager()  # type: ignore[assignment, method-assign, return-value]
+                LazyCompiler.compiler = lambda self: Eager()  # type: ignore[assignment, method-assign, return-value]
             return run(name, True)
 
     return result_of_child(work) or {"right": False, "loaded": 0, "traced": 0, "kept": 0, "reasons": ["failed"]}
