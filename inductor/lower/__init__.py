@@ -25,8 +25,9 @@ from . import (
     sorting,
     views,
 )
-from .graph import GraphLowering, lower_graph, separate_results
+from .graph import GraphLowering, lower_graph
 from .registry import LOWERINGS, Unlowered, lowering
+from .results import separate_results
 
 __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_graph", "lowering", "separate_results"]
 

@@ -28,7 +28,8 @@ from ..ir.nodes import BufferView, Pointwise, TensorValue
 from ..ir.size import AnySize
 from ..ir.symbolic import Expr, Index, Sym
 from .common import used_results
-from .graph import GraphLowering, static_layout
+from .graph import GraphLowering
+from .layouts import static_layout
 from .registry import Unlowered, lowering
 
 MAX_WORK = 2000  # operations of a function for each score

@@ -33,16 +33,17 @@ from ..ir.buffer import (
 from ..ir.nodes import BufferView, GraphIR, Pointwise, TensorValue, dense_order, store, store_body, store_padded
 from ..ir.real import Real
 from ..ir.size import Size, hint
-from ..ir.sized import AnyTensor, SizedTensor
 from ..overlap import elements_overlap
 from .alignment import PRODUCTS, is_generated, padded_length, padded_sizes, turned
 from .common import is_value, used_results
 from .complex_memory import OF_PARTS
 from .in_place import InPlace, earlier_readers, in_place_writes
 from .index_writes import IndexWrite, index_write
+from .layouts import check_static, check_within, is_tensor, outermost_first, same_strides, static_layout
 from .origins import set_origins
 from .partial_writes import VIEW_OF, in_place_variant, written_view
 from .registry import Unlowered, find
+from .results import check_shared, distinct_objects
 
 # A Pointwise that is used more than once is realized from the first pair of costs on. Above the second pair, any
 # Pointwise is.
@@ -115,7 +116,7 @@ class GraphLowering:
                     self.env[node] = self.call()
                 case "output":
                     outputs = self.outputs()
-                    viewed = _viewed(results_of(self.node.graph), outputs)
+                    viewed = distinct_objects(results_of(self.node.graph), outputs)
                     set_origins(self.buffers, self.env)
                     return GraphIR(
                         self.inputs, self.constants, self.buffers, outputs, viewed=viewed,
@@ -317,7 +318,7 @@ class GraphLowering:
             value.stride = tuple(val.stride())
         memory = own_dtype(self, value.realize(self))
         wanted = tuple(val.stride())
-        if _same_strides(memory.layout, wanted) or dense_order(val.shape, wanted) is None:
+        if same_strides(memory.layout, wanted) or dense_order(val.shape, wanted) is None:
             return memory
         return store(self, memory, wanted)
 
@@ -330,7 +331,7 @@ class GraphLowering:
         memory, base = self.in_memory(self.env[source], source.meta["val"]), source.meta["val"]
         if self.node.target is torch.ops.aten.as_strided.default:
             memory = self.whole_memory(self.env[source], base)
-        if not _same_strides(memory.layout, tuple(base.stride())):
+        if not same_strides(memory.layout, tuple(base.stride())):
             vals = self.restrided(memory.layout, source)
             base = base.as_strided(memory.layout.size, memory.layout.stride, 0)
         shift = memory.layout.offset - base.storage_offset()
@@ -339,14 +340,14 @@ class GraphLowering:
             layout = replace(static_layout(val), device=memory.device)
             offset = val.storage_offset() + shift
             view = layout.with_view(layout.size, layout.stride, offset)
-            _check_within(view, memory.buffer)
+            check_within(view, memory.buffer)
             outs.append(BufferView(memory.buffer, view))
         return tuple(outs) if isinstance(self.val, tuple | list) else outs[0]
 
     def whole_memory(self, value: TensorValue, val: torch.Tensor) -> BufferView:
         """`value` as a view of its base's memory: `as_strided` may read elements of the base outside the view."""
         memory = viewed_memory(self, value)
-        return memory if _same_strides(memory.layout, tuple(val.stride())) else self.in_memory(value, val)
+        return memory if same_strides(memory.layout, tuple(val.stride())) else self.in_memory(value, val)
 
     def restrided(self, layout: Layout, source: fx.Node) -> Sequence[torch.Tensor]:
         """The fake results of the current view operator for a source with the strides of `layout` and offset 0."""
@@ -478,7 +479,7 @@ class GraphLowering:
         """Adds the loops that write `value` to a view of an input, through a temporary if the value reads the input at
         other positions."""
         self.padded.clear()
-        order = dense_order(view.size, view.stride) or _outermost_first(view)
+        order = dense_order(view.size, view.stride) or outermost_first(view)
         body = store_body(target.name, view, value, order)
         written = body.writes[0].index
         if any(r.buf == target.name and r.index != written for r in body.reads):
@@ -507,7 +508,7 @@ class GraphLowering:
                 outs.append(value)
             else:
                 raise Unsupported(f"an output of type {type(value).__name__}")
-        _check_shared(outs, groups)
+        check_shared(outs, groups)
         return outs
 
     def copy_like(self, value: BufferView, val: torch.Tensor) -> BufferView:
@@ -519,7 +520,7 @@ class GraphLowering:
         if dense or not val.numel() or elements_overlap(val):
             return store(self, value, stride)
         layout = Layout(value.device, value.dtype, tuple(value.size), stride)
-        order = _outermost_first(layout)
+        order = outermost_first(layout)
         return BufferView(self.add_computed(layout, lambda name: store_body(name, layout, value, order)), layout)
 
     def output(self, value: TensorValue, val: torch.Tensor, viewed: bool) -> BufferView:
@@ -560,11 +561,6 @@ def _whole_or_view(memory: BufferView) -> Buffer | View:
     return memory.buffer if memory.layout == memory.buffer.layout else View(memory.buffer, memory.layout)
 
 
-def _outermost_first(layout: Layout) -> list[int]:
-    """The dimensions of a view, by descending stride."""
-    return sorted(range(len(layout.size)), key=lambda d: -hint(layout.stride[d]))
-
-
 def viewed_memory(graph: GraphLowering, value: TensorValue) -> BufferView:
     """`value` as a view of the memory of its base if it is a view, even if it has been copied to its own buffer."""
     if isinstance(value, Pointwise) and value.view is not None:
@@ -579,80 +575,6 @@ def viewed_memory(graph: GraphLowering, value: TensorValue) -> BufferView:
 def own_dtype(graph: GraphLowering, memory: BufferView) -> BufferView:
     """A value in a buffer of its dtype: parts of complex numbers that more than loops read are copied."""
     return memory if memory.dtype == memory.buffer.dtype else store(graph, memory, tuple(memory.layout.stride))
-
-
-def _check_within(view: Layout, buffer: Buffer) -> None:
-    """Raises Unsupported if a view exceeds its buffer. In eager the storage may be larger, or the view is an error."""
-    if view.numel and (view.offset < 0 or view.extent > buffer.layout.extent):
-        raise Unsupported("a view of more memory than its source covers")
-
-
-def _viewed(nodes: Sequence[Any], outs: Sequence[Any]) -> frozenset[int]:
-    """The positions of results that must be distinct tensor objects although they have the memory and layout of an
-    input or an earlier result. The same node returned twice is one object."""
-    found = set()
-    first: dict[tuple[str, Layout], Any] = {}
-    for k, (node, out) in enumerate(zip(nodes, outs)):
-        if not isinstance(out, BufferView) or not isinstance(node, fx.Node):
-            continue
-        whole = isinstance(out.buffer, InputBuffer) and out.layout == out.buffer.layout
-        if first.setdefault((out.buffer.name, out.layout), node) is not node or (whole and node.op != "placeholder"):
-            found.add(k)
-    return frozenset(found)
-
-
-def _check_shared(outs: Sequence[Any], groups: Sequence[int | None]) -> None:
-    owner: dict[int, str] = {}
-    for out, group in zip(outs, groups):
-        if group is not None and owner.setdefault(group, out.buffer.name) != out.buffer.name:
-            raise Unsupported("results that share memory because of operators without a lowering")
-
-
-def _same_strides(layout: Layout, stride: tuple[int, ...]) -> bool:
-    return all(n <= 1 or a == b for n, a, b in zip(layout.size, layout.stride, stride))
-
-
-def check_static(val: Any) -> None:
-    """Raises Unsupported if the size of a result is unknown or it has no strides."""
-    for v in val if isinstance(val, tuple | list) else (val,):
-        if is_tensor(v):
-            _check_layout(v)
-
-
-def is_tensor(val: Any) -> bool:
-    """Whether the metadata of a node describes a tensor."""
-    return isinstance(val, torch.Tensor | SizedTensor)
-
-
-def static_layout(tensor: AnyTensor) -> Layout:
-    """The layout of a (fake) tensor. Raises Unsupported for unknown sizes and for layouts without strides."""
-    _check_layout(tensor)
-    return Layout.of(cast(torch.Tensor, tensor))  # a SizedTensor has Sizes in place of ints
-
-
-def _check_layout(tensor: AnyTensor) -> None:
-    if tensor.layout != torch.strided:
-        raise Unsupported(f"a tensor of layout {tensor.layout}")
-    if isinstance(tensor, torch.Tensor) and not tensor._has_symbolic_sizes_strides:
-        return
-    if any(type(n) not in (int, Size) for n in (*tensor.shape, *tensor.stride())):
-        raise Unsupported("a size that is not known at compile time")
-
-
-def separate_results(gm: fx.GraphModule) -> list[int | None]:
-    """The argument `shared` of `lower_graph` for results that each get their own memory, except inputs and views of
-    inputs."""
-    inputs = {_storage(n) for n in gm.graph.find_nodes(op="placeholder")}
-    numbers: dict[fx.Node, int] = {}
-    return [
-        numbers.setdefault(r, len(numbers)) if isinstance(r, fx.Node) and _storage(r) not in inputs else None
-        for r in results_of(gm.graph)
-    ]
-
-
-def _storage(node: fx.Node) -> Any:
-    value = node.meta.get("val")
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else node
 
 
 def lower_graph(
