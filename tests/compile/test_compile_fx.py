@@ -1,10 +1,9 @@
 """compile_fx: effects, aliasing, structure, modes, caches and bad luck, with eager as the oracle."""
 
 import os
-import subprocess
-import sys
 import warnings
 
+import forked_python
 import pytest
 import torch
 import torch.nn.functional as F
@@ -196,9 +195,7 @@ print(gm.meta["compile_report"].cache, gm.meta["compile_report"].fallback)
 
 
 def process(number, **env):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM % number], env={**os.environ, **env}, capture_output=True, text=True, check=False
-    )
+    done = forked_python.run(PROGRAM % number, environment={**os.environ, **env})
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 
@@ -254,7 +251,7 @@ fast(x).sum().backward()
 assert model[0].weight.grad is not None
 """
     env = {**os.environ, "PYFRAME_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    done = forked_python.run(program, environment=env)
     assert done.returncode == 0, done.stderr
 
 

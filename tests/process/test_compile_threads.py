@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 import threading
 
+import forked_python
 import pytest
 import torch
 from thread_util import in_threads
@@ -245,7 +244,7 @@ stop = threading.Event()
 
 def run_program(text, seconds=200):
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", FORKS + text], capture_output=True, text=True, timeout=seconds, env=env)
+    done = forked_python.run(FORKS + text, environment=env, timeout=seconds)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 

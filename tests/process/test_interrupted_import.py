@@ -3,9 +3,9 @@ imported after another exception is imported from its start."""
 
 import builtins
 import importlib
-import subprocess
 import sys
 
+import forked_python
 import pytest
 
 from inductor.process.thread_state import restored_on_error
@@ -40,7 +40,7 @@ print("right")
 
 
 def test_first_import_of_sympy():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False)
+    done = forked_python.run(PROGRAM)
     assert done.stdout == "right\n", done.stderr[-3000:]
 
 
@@ -58,7 +58,7 @@ def call():
 
 def test_first_import_at_exit():
     """No thread can be started there, from CPython 3.12 on."""
-    done = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=120, check=False)
+    done = forked_python.run(AT_EXIT)
     assert done.stdout == "right\n", done.stderr[-3000:]
 
 
@@ -101,7 +101,7 @@ print("right")
 def test_first_import_by_torch(name):
     """Of packages that torch's own fake tensors import; the second registers operators, which it can do only once."""
     program = BY_TORCH.replace("NAME", repr(name))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = forked_python.run(program)
     assert done.stdout == "right\n", done.stderr[-3000:]
 
 
@@ -142,5 +142,5 @@ print([name for name in ("torch._dynamo", "torch._inductor") if name in sys.modu
 
 
 def test_a_backend_of_the_program_that_calls_inductor_loads_no_other_compiler():
-    done = subprocess.run([sys.executable, "-c", BACKEND], capture_output=True, text=True, timeout=120, check=False)
+    done = forked_python.run(BACKEND)
     assert done.stdout == "[]\n", done.stdout + done.stderr[-3000:]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
+import forked_python
 import pytest
 import torch
 from torch.fx.experimental import symbolic_shapes
@@ -17,7 +16,7 @@ from inductor.process.symbolic_stub import SymbolicShapesStub, SympyStub
 def run(text, cache):
     """What a program prints in a process of its own."""
     env = {**os.environ, "PYFRAME_CACHE_DIR": str(cache), "PYFRAME_STRICT": "internal"}
-    out = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, check=False)
+    out = forked_python.run(text, environment=env)
     assert out.returncode == 0, out.stderr
     return out.stdout.split()
 
