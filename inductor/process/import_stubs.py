@@ -7,12 +7,13 @@ reads another attribute of a stub, the stub imports the real module and reads it
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
@@ -24,6 +25,7 @@ from .symbolic_stub import NAME as SYMBOLIC_SHAPES
 from .symbolic_stub import SYMPY, SymbolicShapesStub, SympyStub, load_sympy
 
 _ROOTS = ("torch._dynamo", "torch._inductor")
+_MOST_SECONDS = 1.0  # for which an import of the real packages waits for the blocks of other threads
 
 
 class ModuleStub(ModuleType):
@@ -158,9 +160,10 @@ def peers_loaded() -> bool:
 
 def _load(name: str) -> ModuleType:
     """Import the real module; removes the stubs from `sys.modules`."""
-    with stub_torch_compiler.lock:
-        stub_torch_compiler.withdraw()
-    return importlib.import_module(name)
+    with stub_torch_compiler.outside():
+        with stub_torch_compiler.lock:
+            stub_torch_compiler.withdraw_when_unused()
+        return importlib.import_module(name)
 
 
 class _Finder(MetaPathFinder):
@@ -182,8 +185,8 @@ class _Finder(MetaPathFinder):
             return None
         if name in _ROOTS:
             with stub_torch_compiler.lock:
-                stub_torch_compiler.begun.add(name)
-                stub_torch_compiler.withdraw()
+                stub_torch_compiler.begun[name] = None
+                stub_torch_compiler.withdraw_when_unused()
         elif isinstance(sys.modules.get(name.rpartition(".")[0]), ModuleStub):
             _load(name)
             return _found(name)
@@ -213,18 +216,30 @@ class _Loaded(Loader):
 
 
 class _StubTorchCompiler:
-    """Context manager: torch's lazy imports of its compiler find stubs. Reentrant; shared by all threads."""
+    """Context manager: torch's lazy imports of its compiler find stubs. Reentrant; shared by all threads.
+
+    The real packages import each other in a circle. A thread that imports a part of them while another thread is in
+    the middle of that circle may find modules without their names, so an import of the real packages begins when the
+    other threads have left their blocks, and a thread enters its first block when such an import is complete.
+    """
 
     lock: ClassVar[threading.RLock] = threading.RLock()
 
     def __init__(self) -> None:
         self.depth = 0
         self.modules: dict[str, ModuleType] = {}
-        self.begun: set[str] = set()
+        self.begun: dict[str, None] = {}  # the real packages whose import has begun, in that order
+        self.inside: dict[int, int] = {}  # the active blocks of each thread, by its identifier
+        self.waiting = 0  # imports of the real packages that wait for blocks to end
+        self.changed = threading.Condition(self.lock)
 
     def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self.begun and me not in self.inside:
+            self._wait_for_imports()
         with self.lock:
             self.depth += 1
+            self.inside[me] = self.inside.get(me, 0) + 1
             if self.depth == 1:
                 # if the import of one real package has begun, it soon imports the other, and must not find stubs of it
                 self._place([] if self.begun else [root for root in _ROOTS if root not in sys.modules])
@@ -233,17 +248,25 @@ class _StubTorchCompiler:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         with self.lock:
-            self.depth -= 1
-            if self.depth == 0:
-                self.withdraw()
+            self._leave(1)
+
+    def _leave(self, blocks: int) -> None:
+        """Leave so many blocks of this thread."""
+        me = threading.get_ident()
+        self.depth -= blocks
+        left = self.inside.pop(me, 0) - blocks
+        if left > 0:
+            self.inside[me] = left
+        elif self.waiting:
+            self.changed.notify_all()
+        if self.depth == 0:
+            self.withdraw()
 
     def leave_to(self, depth: int) -> None:
         """Leave nested blocks down to `depth`, if an exception kept their own exits from running."""
         with self.lock:
             if self.depth > depth:
-                self.depth = depth
-            if self.depth == 0:
-                self.withdraw()
+                self._leave(self.depth - depth)
 
     def _place(self, roots: Sequence[str]) -> None:
         if not roots:
@@ -252,6 +275,44 @@ class _StubTorchCompiler:
         for name, module in self.modules.items():
             if name.startswith(tuple(roots)) or not name.startswith(_ROOTS):
                 sys.modules.setdefault(name, module)
+
+    @contextlib.contextmanager
+    def outside(self) -> Iterator[None]:
+        """Within this context, imports of the real packages do not wait for the blocks of this thread."""
+        me = threading.get_ident()
+        with self.lock:
+            blocks = self.inside.pop(me, 0)
+            self.changed.notify_all()
+        try:
+            yield
+        finally:
+            if blocks:
+                with self.lock:
+                    self.inside[me] = blocks
+
+    def withdraw_when_unused(self) -> None:
+        """If there are stubs, wait until no other thread is in a block, and remove them. Called with the lock, which is
+        released meanwhile. The wait ends after `_MOST_SECONDS`, as another thread may wait for this one."""
+        if not any(sys.modules.get(name) is module for name, module in self.modules.items()):
+            return
+        me = threading.get_ident()
+        self.waiting += 1
+        try:
+            self.changed.wait_for(
+                lambda: not (self.inside.keys() - {me}) & sys._current_frames().keys(), timeout=_MOST_SECONDS
+            )
+        finally:
+            self.waiting -= 1
+            self.changed.notify_all()
+        self.withdraw()
+
+    def _wait_for_imports(self) -> None:
+        """Wait until imports of the real packages that other threads have begun are complete."""
+        with self.lock:
+            self.changed.wait_for(lambda: not self.waiting, timeout=_MOST_SECONDS)
+        for name in list(self.begun):
+            if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
+                __import__(name)
 
     def withdraw(self) -> None:
         """Remove the stubs from `sys.modules`, even inside active blocks; imports then load the real modules."""
@@ -271,6 +332,6 @@ def remove_finder() -> None:
     with stub_torch_compiler.lock:
         if stub_torch_compiler.depth:
             raise RuntimeError("a trace is in progress, which needs the finder")
-        stub_torch_compiler.begun.update(_ROOTS)
+        stub_torch_compiler.begun.update(dict.fromkeys(_ROOTS))
         if _finder in sys.meta_path:
             sys.meta_path.remove(_finder)

@@ -1,9 +1,8 @@
 """Tracing leaves torch's own compiler unloaded, and does not get in its way when a program loads it."""
 
-import subprocess
-import sys
 import threading
 
+import forked_python
 import pytest
 import torch
 
@@ -14,6 +13,7 @@ HEAD = f"""
 import sys, threading, torch, pyframe
 from torch import nn
 from inductor.aot.fake import fake_mode, make_fx
+from inductor.process import import_stubs
 from inductor.process.import_stubs import stub_torch_compiler
 PEERS = {PEERS!r}
 def loaded():
@@ -23,7 +23,7 @@ def loaded():
 
 def fresh(code):
     """Runs code in a new process, as what this one has loaded would hide what is asked."""
-    done = subprocess.run([sys.executable, "-c", HEAD + code], capture_output=True, text=True, timeout=120)
+    done = forked_python.run(HEAD + code, imports=["torch", "pyframe", "inductor.aot.fake"])
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -166,6 +166,61 @@ for name in loaded():
     for key, value in vars(sys.modules[name]).items():
         assert type(value).__module__ != "inductor.process.import_stubs", (name, key)
 assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)) == 2
+""")
+
+
+def test_an_import_of_the_real_modules_waits_for_the_blocks_of_other_threads():
+    fresh("""
+inside, leave, seen = threading.Event(), threading.Event(), []
+def work():
+    with stub_torch_compiler:
+        inside.set()
+        leave.wait()
+        from torch._dynamo.source import ConstantSource
+        seen.append(ConstantSource.__module__)
+import_stubs._MOST_SECONDS = 1e6
+thread = threading.Thread(target=work)
+thread.start()
+inside.wait()
+threading.Timer(0.2, leave.set).start()
+sys.modules["torch._dynamo"].optimize
+assert seen == ["inductor.process.import_stubs"], seen
+thread.join()
+""")
+
+
+def test_a_block_begins_when_an_import_of_the_real_modules_is_complete():
+    fresh("""
+import time
+class Trigger:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch._dynamo.convert_frame":
+            thread.start()
+            time.sleep(0.2)
+def work():
+    with stub_torch_compiler:
+        seen.append(sys.modules["torch._dynamo"].__spec__._initializing)
+thread, seen = threading.Thread(target=work), []
+sys.meta_path.insert(0, Trigger())
+import torch._dynamo
+thread.join()
+assert seen == [False], seen
+""")
+
+
+def test_an_import_in_a_block_does_not_wait_for_itself():
+    fresh("""
+both = threading.Barrier(2)
+def work():
+    with stub_torch_compiler:
+        both.wait()
+        assert torch._dynamo.optimize
+        with stub_torch_compiler:
+            assert torch._inductor.config.cpp
+import_stubs._MOST_SECONDS = 1e6
+thread = threading.Thread(target=work)
+thread.start(), work(), thread.join()
+assert stub_torch_compiler.depth == 0 and not stub_torch_compiler.inside
 """)
 
 
