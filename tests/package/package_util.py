@@ -61,18 +61,21 @@ def _by_cmake(folder: Path) -> None:
 
 
 def _by_compiler(folder: Path) -> None:
-    sources = [str(path) for path in sorted((ROOT / "csrc" / "serve").glob("*.cpp"))]
+    sources = sorted((ROOT / "csrc" / "serve").glob("*.cpp"))
     flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", f"-I{ROOT}/csrc/serve", "-isystem", f"{TORCH}/include"]
     libraries = ["torch_cpu", "c10", *["torch_cuda", "c10_cuda"] * (TORCH / "lib" / "libtorch_cuda.so").exists()]
     link = [f"-L{TORCH}/lib", "-Wl,--no-as-needed", *[f"-l{name}" for name in libraries], "-Wl,--as-needed", "-ldl"]
     link.append(f"-Wl,-rpath,{TORCH}/lib")
     _run(["gcc", "-O1", "-Wall", "-Wextra", f"-I{ROOT}/csrc/serve", "-isystem", f"{TORCH}/include", "-c",
           str(ROOT / "tests/package/call_package.c"), "-o", str(folder / "call_package.o")])  # fmt: skip
-    for program, main in (
-        ("run_package", ROOT / "tests/package/run_package.cpp"), ("serve_program", ROOT / "examples/serve_cpp/main.cpp"),
-        ("call_package", folder / "call_package.o"),
-    ):  # fmt: skip
-        _run(["g++", *flags, str(main), *sources, *link, "-o", str(folder / program)])
+    mains = {"run_package": ROOT / "tests/package/run_package.cpp", "serve_program": ROOT / "examples/serve_cpp/main.cpp"}
+    for source, made in [(source, folder / f"{source.stem}.o") for source in sources] + [
+        (main, folder / f"{program}.o") for program, main in mains.items()
+    ]:
+        _run(["g++", *flags, "-c", str(source), "-o", str(made)])
+    library = [str(folder / f"{source.stem}.o") for source in sources]
+    for program in (*mains, "call_package"):
+        _run(["g++", str(folder / f"{program}.o"), *library, *link, "-o", str(folder / program)])
 
 
 def _run(line: list[str]) -> None:
