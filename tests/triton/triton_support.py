@@ -1,5 +1,6 @@
 """Runs Triton kernels on CPU tensors through Triton's interpreter. Import this before anything imports triton."""
 
+import builtins
 import functools
 import importlib.util
 import os
@@ -11,7 +12,9 @@ os.environ["TRITON_INTERPRET"] = "1"
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import triton.language as tl  # noqa: E402
+from triton._utils import validate_block_shape  # noqa: E402
 from triton.language.extra import libdevice  # noqa: E402
+from triton.language.semantic import TritonSemantic  # noqa: E402
 from triton.runtime import interpreter  # noqa: E402
 
 from inductor.codegen.triton import TritonSource  # noqa: E402
@@ -78,6 +81,44 @@ def _call_inner(self, *args, **kwargs):
 
 interpreter._get_np_dtype = _remembered_np_dtype
 interpreter.InterpretedFunction.__call__ = _call_inner
+
+
+# ---- what takes half of the rest: the shape of each value, which Triton makes and compares as a tuple of its own
+
+
+@functools.cache
+def _shape(sizes):
+    """A shape as Triton has it in types and in values, and the number of elements; one object of each for all types."""
+    numel = validate_block_shape(sizes)
+    return tl.core.tuple(sizes), tl.core.tuple([tl.constexpr(n) for n in sizes]), numel, tl.constexpr(numel)
+
+
+def _block_type_init(self, element_ty, shape):
+    self.element_ty = element_ty
+    self.sizes = builtins.tuple(getattr(n, "value", n) for n in getattr(shape, "value", shape))
+    if not self.sizes:
+        raise TypeError("0d block_type is forbidden")
+    self.shape, _, self.numel, _ = _shape(self.sizes)
+
+
+def _tensor_init(self, handle, type):
+    self.handle, self.type, self.dtype = handle, type, type.scalar
+    _, self.shape, _, self.numel = _shape(type.sizes if type.is_block() else ())
+
+
+def _broadcast_impl_value(self, lhs, rhs, _broadcast=TritonSemantic.broadcast_impl_value):
+    if lhs.type.is_block() and rhs.type.is_block() and lhs.type.sizes == rhs.type.sizes:
+        return lhs, rhs
+    return _broadcast(self, lhs, rhs)
+
+
+tl.block_type.__init__ = _block_type_init
+tl.block_type.__eq__ = lambda self, other: (
+    isinstance(other, tl.block_type) and self.sizes == other.sizes and self.element_ty == other.element_ty
+)
+tl.block_type.name = property(lambda self: f"<{self.shape}, {self.element_ty}>")
+tl.tensor.__init__ = _tensor_init
+TritonSemantic.broadcast_impl_value = _broadcast_impl_value
 
 
 def _reduce(self, inputs):
