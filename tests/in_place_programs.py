@@ -91,6 +91,19 @@ def a_split_read_later(c, k, pos):
     return a * b, c.sum()
 
 
+def a_part_with_gaps_returned(c, k, pos):
+    part = (c + 1)[:, ::2]
+    c.index_fill_(1, pos, 5.0)
+    return part
+
+
+def parts_of_one_result(c, k, pos):
+    whole = torch.nn.functional.pad(c, [2, 1], value=1.0)
+    left, right = whole[..., :4], whole[:, 1:, 3:]
+    c[:, 2:4] = k
+    return left, right, left.as_strided((2, 2), (7, 1), 3)
+
+
 def moved_within(c, k, pos):
     c[:, 1:] = c[:, :-1].clone()
     return c
@@ -140,7 +153,7 @@ def two_inputs(c, k, pos):
 PROGRAMS = [
     slice_of_a_cache, position, nested, slice_with_a_step, index_copy, index_put, index_add, scatter, put_into_a_view,
     fill_from_the_end, several_writes, reads_before, the_old_view_read_later, the_old_value_read_later,
-    a_split_read_later, moved_within,
+    a_split_read_later, a_part_with_gaps_returned, parts_of_one_result, moved_within,
     moved_by_an_index, written_by_itself, of_another_dtype, copies_are_returned, through_data, masked, two_inputs,
 ]  # fmt: skip
 

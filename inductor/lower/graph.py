@@ -430,17 +430,18 @@ class GraphLowering:
         self.node = current
 
     def settled(self, value: Any, target: fx.Node) -> Any:
-        """A value in memory that is no input's; views of the input `target` are copied."""
+        """A value in memory that is no input's; views of the input `target` are copied. A view of a computed value is
+        settled in the memory of that value, since `viewed_memory` may ask for it later."""
         if isinstance(value, tuple | list):
             return type(value)(self.settled(each, target) for each in value)
         if not is_value(value):
             return value
-        memory = value.realize(self)
+        memory = viewed_memory(self, value)
         if memory.buffer is not self.env[target].buffer:
             return value
         copy = store(self, memory, tuple(memory.layout.stride))
         if isinstance(value, Pointwise):
-            value.memory = copy
+            value.memory, value.view = copy, None
             return value
         return copy
 
