@@ -277,4 +277,7 @@ class _Member:
         if kind not in REDUCTIONS:
             raise Unsupported(f"reduction {kind}")
         attrs = (kind,) if REDUCTIONS[kind].position_of is None else (kind, self._position())
-        return self.out.make("reduction", tuple(args), attrs, dtype)
+        value = self.out.make("reduction", tuple(args), attrs, dtype)
+        # Integers of fewer than 32 bits are added up in 32 bits. Conversion to their own dtype wraps the result around.
+        wraps = kind in ("sum", "prod") and value.kind == "i" and dtype != torch.int32
+        return self.out.make("to_dtype", (value,), (), dtype) if wraps else value
