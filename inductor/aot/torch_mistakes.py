@@ -10,6 +10,8 @@
   argument.
 - Nearest interpolation of volumes: ATen's results are channels last if the argument is; those of the decompositions of
   torch 2.11 are contiguous.
+- softshrink, hardshrink: autograd sees the operators of torch's Python kernel. They multiply the gradient by zero where
+  ATen's own formula gives zero, which differs for gradients that are NaN or infinite.
 """
 
 from __future__ import annotations
@@ -40,9 +42,13 @@ NEAREST_OF_VOLUMES = (
     aten.upsample_nearest3d.vec, aten.upsample_nearest3d.default,
     aten._upsample_nearest_exact3d.vec, aten._upsample_nearest_exact3d.default,
 )  # fmt: skip
+OWN_GRADIENT = (aten.softshrink.default, aten.hardshrink.default)
 _REPLACED = tuple(
-    dict.fromkeys((*WRONG, *WRONG_FOR_BYTES, *LINEAR, *LINEAR_VEC, *NEAREST, *NEAREST_OF_VOLUMES, aten.dropout.default))
-)
+    dict.fromkeys(
+        (*WRONG, *WRONG_FOR_BYTES, *LINEAR, *LINEAR_VEC, *NEAREST, *NEAREST_OF_VOLUMES, *OWN_GRADIENT,
+         aten.dropout.default)
+    )
+)  # fmt: skip
 # Interpolation whose gradients ATen computes on the CPU faster than the decompositions, which add at indices.
 _INTERPOLATION_OF_CPU = (
     *LINEAR, *LINEAR_VEC, aten.upsample_bicubic2d.vec, aten.upsample_bicubic2d.default,
@@ -57,10 +63,10 @@ def without_mistakes(on_cpu: bool = False) -> Iterator[None]:
 
     `on_cpu`: all tensors are on the CPU and have sizes that are known; interpolation then runs ATen's kernels.
 
-    Operators in WRONG run ATen's kernels. A dropout that drops nothing returns its argument, and one that drops
-    everything draws no numbers. Operators in LINEAR and LINEAR_VEC compute as ATen does. Operators in WRONG_FOR_BYTES
-    raise Unsupported for uint8; such a graph is compiled for each combination of sizes. Results of NEAREST become
-    contiguous; those of NEAREST_OF_VOLUMES become channels last if the argument is.
+    Operators in WRONG run ATen's kernels, and those in OWN_GRADIENT have ATen's gradients. A dropout that drops nothing
+    returns its argument, and one that drops everything draws no numbers. Operators in LINEAR and LINEAR_VEC compute as
+    ATen does. Operators in WRONG_FOR_BYTES raise Unsupported for uint8; such a graph is compiled for each combination
+    of sizes. Results of NEAREST become contiguous; those of NEAREST_OF_VOLUMES become channels last if the argument is.
     """
     left = _INTERPOLATION_OF_CPU if on_cpu else ()
     ops = dict.fromkeys((*_REPLACED, *left))
@@ -77,7 +83,7 @@ def without_mistakes(on_cpu: bool = False) -> Iterator[None]:
                 op.py_kernels[key] = _contiguous(kernel)
             elif op in NEAREST_OF_VOLUMES:
                 op.py_kernels[key] = _by_channels(kernel)
-            elif op not in WRONG:
+            elif op not in (*WRONG, *OWN_GRADIENT):
                 op.py_kernels[key] = _as_aten_drops(kernel)
             op._dispatch_cache.clear()
         yield

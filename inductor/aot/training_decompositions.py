@@ -24,6 +24,8 @@ def training_decompositions() -> dict[Any, Callable[..., Any]]:
         aten.native_layer_norm_backward.default: layer_norm_backward,
         aten.smooth_l1_loss_backward.default: smooth_l1_loss_backward,
         aten.logit_backward.default: logit_backward,
+        aten.softshrink_backward.default: shrink_backward,
+        aten.hardshrink_backward.default: shrink_backward,
     }
     table = {**decompositions(), **own}
     for op in (aten.mse_loss_backward.default, aten.huber_loss_backward.default, aten.smooth_l1_loss_backward.default):
@@ -121,6 +123,11 @@ def smooth_l1_loss_backward(
         scale = scale * (1.0 / x.numel())
     outside = difference.abs() >= beta
     return torch.where(outside, scale * difference.sign(), scale * difference / beta).to(x.dtype)
+
+
+def shrink_backward(grad: torch.Tensor, x: torch.Tensor, lambd: float) -> torch.Tensor:
+    """The gradient of softshrink and hardshrink: 0 for x from -lambd to lambd whatever `grad` is, elsewhere `grad`."""
+    return torch.where((x >= -lambd) & (x <= lambd), 0.0, grad)
 
 
 def logit_backward(grad: torch.Tensor, x: torch.Tensor, eps: float | None = None) -> torch.Tensor:

@@ -157,3 +157,15 @@ def test_gradient_of_logit_at_nan(n):
     for eps in (None, 0.125):
         want = gradient(torch.tensor([float("nan"), 0.05, 0.5, 2.0], requires_grad=True), eps).repeat(n)
         torch.testing.assert_close(pyframe.compile(gradient)(x, eps), want, equal_nan=True)
+
+
+@pytest.mark.parametrize("shrink", [F.softshrink, F.hardshrink])
+def test_gradient_of_shrunk_numbers_is_zero_whatever_follows(shrink):
+    """ATen gives zero where torch's Python kernel multiplies the gradient by zero: 0 * (0 / 0) at hypot(0, 0)."""
+
+    def gradient(x, y):
+        return torch.autograd.grad(torch.hypot(shrink(x), y).sum(), x)[0]
+
+    x, y = torch.tensor([0.0, 0.5, -0.25, 1.0, -3.0], requires_grad=True), torch.zeros(5)
+    assert torch.equal(pyframe.compile(gradient)(x, y), torch.tensor([0.0, 0.0, 0.0, 1.0, -1.0]))
+    assert torch.equal(gradient(x, y), torch.tensor([0.0, 0.0, 0.0, 1.0, -1.0]))
