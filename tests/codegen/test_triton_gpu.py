@@ -1,5 +1,6 @@
 """Properties of GPUs, and block sizes chosen by them."""
 
+import itertools
 from types import SimpleNamespace
 
 import torch
@@ -43,3 +44,23 @@ def test_means_of_small_images_after_a_convolution_use_many_multiprocessors():
     assert -(-120 // config.block("x")) * config.split >= 32
     light = heuristics.reduction(heuristics.Shape(120, 28 * 28, "x", False, True, 1, True, False, True, 1), 132)
     assert light.split == 1 and light.block("r") > config.block("r")
+
+
+def test_configs_of_all_sizes_can_be_launched():
+    """Blocks and warps are powers of 2, also for no rows, a few short ones, and tiles that are no power of 2."""
+    kinds = ["rx", *[(False, True)] * 6, (1, 12)]  # the last: results per row
+    for rows, length, tiles, itemsize, sms in itertools.product(
+        (0, 1, 2, 1025, 1 << 20), (0, 1, 2, 40, 1025, 20000), (1, 3, 9), (1, 8), (1, 132)
+    ):
+        configs = [heuristics.chaining(rows, length, sms), heuristics.bounded(rows, length)]
+        configs += [heuristics.pointwise(rows, sms), heuristics.tiled(rows, length, 1, sms)]
+        configs += [heuristics.sorting(rows, min(length, 1025), "x"), heuristics.joining(rows, max(1, length // 100))]
+        for contiguous, mixed, slow, product, matrix, shared, once, sums in itertools.product(*kinds):
+            shape = heuristics.Shape(
+                rows, length, contiguous, mixed, True, 2 - once, once, slow, False, tiles, product, matrix, sums, shared,
+                itemsize,
+            )  # fmt: skip
+            configs += [heuristics.reduction(shape, sms), heuristics.scanning(shape, length, itemsize, sms)]
+        for config in set(configs):
+            assert all(n == heuristics.power(n) for n in (config.warps, *dict(config.blocks).values())), config
+            assert 1 <= config.warps <= 32 and config.split >= 1 and config.programs >= 0, config

@@ -91,6 +91,11 @@ def power(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
+def power_within(n: int) -> int:
+    """The greatest power of 2 that is not more than n, but at least 1."""
+    return max(1, power(n + 1) // 2)
+
+
 def room(length: int) -> int:
     """The row length for which a kernel over rows of symbolic length is configured, if their hint is `length`.
 
@@ -185,17 +190,17 @@ def _row_products(shape: Shape, sms: int) -> Config | None:
     """Products of a matrix and a row. None for few or long rows, which are treated like others."""
     steps = _even_steps(shape.length)
     if steps is not None:
-        several = max(1, power(STEPS_TILE // (shape.length * shape.tiles) + 1) // 2)
+        several = power_within(STEPS_TILE // (shape.length * shape.tiles))
         while several > 1 and ceil_div(shape.rows, several) < WAVES * sms:
             several //= 2
         return Config((("x", several), ("r", steps)), _warps(steps, STEPS_EACH), unrolled=True)
     length = power(shape.length)
     wide = max(shape.itemsize // 2, 1)  # times as many bytes as in half precision
-    several = max(1, MATRIX_TILE // (length * shape.tiles * wide))
+    several = power_within(MATRIX_TILE // (length * shape.tiles * wide))
     while several > 1 and ceil_div(shape.rows, several) < WAVES * sms:
         several //= 2
     warps = _warps(several * length * shape.tiles * wide, MATRIX_EACH)
-    tiles, most = ceil_div(shape.rows, several), MATRIX_WARPS * sms // warps
+    tiles, most = max(1, ceil_div(shape.rows, several)), MATRIX_WARPS * sms // warps
     if tiles <= most and not shape.shared or length > PERSISTENT_ROW:
         return None
     programs = ceil_div(tiles, ceil_div(tiles, most))
@@ -246,8 +251,7 @@ def _split(shape: Shape, several: int, block: int, each: int, sms: int) -> Confi
     loads = shape.rows * shape.length * (shape.tiles if shape.tiles >= MANY_LOADS else 1)
     if loads >= SPLIT_MIN_WORK and tiles < 2 * sms and steps >= SHARED_STEPS:
         split = min(MAX_SPLIT, waves * sms // tiles, steps // 2)
-    split = power(split + 1) // 2  # rounded down
-    return Config((("x", several), ("r", block)), _warps(several * block, each), split=split)
+    return Config((("x", several), ("r", block)), _warps(several * block, each), split=power_within(split))
 
 
 def scanning(shape: Shape, length: int, itemsize: int, sms: int) -> Config:
@@ -265,16 +269,15 @@ def scanning(shape: Shape, length: int, itemsize: int, sms: int) -> Config:
         several, block, each = 1, SCAN_ROW, SCAN_EACH
     else:
         several, block = min(SCAN_COLUMN_BYTES // max(itemsize, 2), power(rows)), SCAN_ROWS
-        each, waves, least = several * block // 32, SCAN_WAVES_OF_WARPS, SCAN_SHARED_STEPS_OF_WARPS
-    tiles, steps = ceil_div(rows, several), ceil_div(length, block)
+        each, waves, least = max(1, several * block // 32), SCAN_WAVES_OF_WARPS, SCAN_SHARED_STEPS_OF_WARPS
+    tiles, steps = max(1, ceil_div(rows, several)), ceil_div(length, block)
     split = min(MAX_SCAN_SPLIT, waves * sms // tiles, steps) if steps >= least else 1
-    split = power(max(split, 1) + 1) // 2  # rounded down
-    return Config((("x", several), ("r", block)), _warps(several * block, each), split=split)
+    return Config((("x", several), ("r", block)), _warps(several * block, each), split=power_within(split))
 
 
 def chaining(rows: int, length: int, sms: int) -> Config:
     """The config of a scan of contiguous rows that programs share, if they pass totals on."""
-    steps = ceil_div(length, CHAIN_ROW)
+    steps = max(1, ceil_div(length, CHAIN_ROW))
     each = max(1, min(CHAIN_STEPS, steps * rows // max(1, CHAIN_WAVES * sms)))
     return Config((("x", 1), ("r", CHAIN_ROW)), _warps(CHAIN_ROW, SCAN_EACH), split=ceil_div(steps, each))
 
