@@ -73,7 +73,7 @@ class InterpretedPlan(PythonPlan):
         kernel = self.triton_kernels[step.kernel]
         if 0 in step.grid:
             return
-        given = [buffers[b] for b in step.bufs]
+        given = [torch.view_as_real(t) if (t := buffers[b]).is_complex() else t for b in step.bufs]
         for t, kind in zip(given, kernel.signature):
             assert kind.removeprefix("*") == triton_support.POINTER[t.dtype].removeprefix("*"), (kind, t.dtype)
         taken = [place for place, kind in enumerate(kernel.signature) if not kind.startswith("*")]
