@@ -371,6 +371,8 @@ class Emitter(KernelWriter):
         value = self.get(store.value)
         at = self.index(store.index, store.symbols)
         axes = at.axes | value.axes
+        if store.mode != "assign":  # each point changes the element, also those of which nothing varies
+            axes |= self.whole() if store.loop else self.whole() - {"r"}
         conditions = [only] if only else []
         if store.where is not None:
             axes |= self.get(store.where).axes

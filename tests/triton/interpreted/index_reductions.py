@@ -157,3 +157,13 @@ def test_samples_of_the_operator_database(name, dtype):
     want, got = outcome(fn), outcome(pyframe.compile(fn, options={"strict": True, "cache": False}))
     # eager rounds to half precision at each step
     torch.testing.assert_close(got, want, **({"rtol": 8e-3, "atol": 8e-3} if dtype == torch.float16 else {}))
+
+
+@pytest.mark.parametrize("count", [4, 300])
+def test_each_element_counts_where_neither_the_value_nor_the_position_varies(count):
+    """Elements of expanded tensors: all lanes of a program change the same element by the same number."""
+    index, value = torch.tensor([1]).expand(count), torch.tensor([1.5]).expand(count)
+    compared(lambda x, i, y: x.scatter_add(0, i, y), torch.zeros(4), index, value)
+    compared(lambda x, i, y: x.scatter_reduce(0, i, y[:20], "prod"), torch.ones(4), index[:20], value[:20])
+    compared(lambda x, i, y: x.index_add(0, i, y), torch.zeros(4), index, value)
+    compared(lambda x, i: x.index_put((i,), x.new_ones(()), accumulate=True), torch.zeros(4, 3), index)
