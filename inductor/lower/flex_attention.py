@@ -53,7 +53,7 @@ class _Lowered(GraphLowering):
         number, dtype = value.item(), value.dtype
         return Pointwise(value.device, dtype, (), lambda _: ops.constant(number, dtype))
 
-    def kept(self, value: Any, uses: int | None = None) -> Any:
+    def kept(self, value: Any, users: Sequence[fx.Node] | None = None) -> Any:
         return value
 
     def extern(self, target: Any) -> Any:

@@ -6,9 +6,10 @@ nodes become calls of ATen. It also handles writes to inputs and the strides and
 
 from __future__ import annotations
 
+import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -183,11 +184,12 @@ class GraphLowering:
             return True
         return not self.not_in_loops or self.not_in_loops.isdisjoint((self.node, *self.node.all_input_nodes))
 
-    def kept(self, value: Any, uses: int | None = None) -> Any:
-        """A lowering's result, realized if computing it again at each use would cost too much."""
+    def kept(self, value: Any, users: Sequence[fx.Node] | None = None) -> Any:
+        """A lowering's result, realized if computing it again at each use would cost too much. `users`: the nodes that
+        use it; by default those that use the current node."""
         if isinstance(value, tuple | list):
-            taken = [sum(self.uses(u) for u in self.node.users if u.args[1] == k) for k in range(len(value))]
-            return type(value)(map(self.kept, value, taken))
+            parts = [[user for user in self.node.users if user.args[1] == k] for k in range(len(value))]
+            return type(value)(self.kept(x, [u for part in own for u in part.users]) for x, own in zip(value, parts))
         if isinstance(value, Pointwise):
             operands = (self.env.get(arg) for arg in self.node.all_input_nodes)
             waiting = (x for x in operands if isinstance(x, Pointwise) and x.memory is None)
@@ -198,26 +200,17 @@ class GraphLowering:
             value.padded = padded_length(self.node)
             if value.reads > MAX_READS or value.work > MAX_WORK:
                 return value.realize(self)
-            uses = self.uses(self.node) if uses is None else uses
+            users = list(self.node.users) if users is None else users
+            uses = self.uses(users)
             if (value.reads >= MANY_READS or value.work >= MUCH_WORK) and uses > 1:
                 return value.realize(self)
-            if value.work >= DEAR and uses >= MANY_USES and self._is_expanded():
+            if value.work >= DEAR and uses >= MANY_USES and _is_expanded(value, users):
                 return value.realize(self)
         return value
 
-    def _is_expanded(self) -> bool:
-        """Whether each element of the current node's value is used for several elements of all results that use it, as
-        those of a table of angles are."""
-        users = [user.meta.get("val") for user in self.node.users]
-        own = hint(self.val.numel())
-        return all(isinstance(val, torch.Tensor) and hint(val.numel()) >= EXPANDED * own for val in users)
-
-    def uses(self, node: fx.Node) -> int:
-        """The number of nodes that use a result, directly or through views of it."""
-        count = 0
-        for user in node.users:
-            count += self.uses(user) if operator_name(user) in ANY_VIEW else 1
-        return count
+    def uses(self, users: Iterable[fx.Node]) -> int:
+        """The number of nodes that use a value which these nodes use, directly or through views of it."""
+        return sum(self.uses(user.users) if operator_name(user) in ANY_VIEW else 1 for user in users)
 
     # ---- extern kernels
 
@@ -538,6 +531,14 @@ _ON_CPU = {
     torch.float32, torch.float64, torch.bfloat16, torch.float16,
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
 }  # fmt: skip
+
+
+def _is_expanded(value: Pointwise, users: Sequence[fx.Node]) -> bool:
+    """Whether each element of a value is used for several elements of all results that use it, as those of a table of
+    angles are."""
+    results = [user.meta.get("val") for user in users]
+    own = math.prod(map(hint, value.size))
+    return all(isinstance(val, torch.Tensor) and hint(val.numel()) >= EXPANDED * own for val in results)
 
 
 def _loops_support(val: Any) -> bool:

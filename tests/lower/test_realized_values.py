@@ -24,3 +24,11 @@ def test_a_small_table_of_a_dear_function_that_many_large_results_use():
     assert loops(rotated, angles, *xs[:2]) == 2  # few uses
     assert loops(rotated, torch.randn(4, 8), *[torch.randn(4, 8) for _ in range(4)]) == 4  # of the same size
     assert loops(lambda a, *xs: tuple(x * (a + 1) for x in xs), angles, *xs) == 4  # a cheap one
+
+
+def test_one_of_several_results_that_many_nodes_use():
+    def normalized(x, mean, variance):
+        y = torch.native_batch_norm(x, None, None, mean, variance, False, 0.1, 1e-5)[0]
+        return tuple(y * k for k in range(5))
+
+    assert loops(normalized, torch.randn(4, 3, 2), torch.randn(3), torch.rand(3)) == 5

@@ -7,9 +7,9 @@ Each module has a table `ROWS` for a group of operators. The order of the rows d
 from __future__ import annotations
 
 from ..generate import Grammar
-from . import families, indexing, layers, movement, pointwise, reductions, writes
+from . import families, indexing, layers, movement, pointwise, reductions, usage, writes
 
 CORE: Grammar = [
     *movement.ROWS, *reductions.ROWS, *indexing.ROWS, *pointwise.ROWS, *writes.ROWS, *layers.ROWS,
 ]  # fmt: skip
-ALL: Grammar = [*CORE, *families.ROWS]
+ALL: Grammar = [*CORE, *families.ROWS, *usage.ROWS]
