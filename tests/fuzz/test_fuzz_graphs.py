@@ -178,29 +178,36 @@ def test_the_gradient_that_a_written_input_retains():
     torch.testing.assert_close(found[1], found[0])
 
 
-def test_every_expression_of_the_families_is_made():
-    from tools.fuzz_graphs.generate import Generator, Reject
-    from tools.fuzz_graphs.grammar import families
+TABLES = {"ASSIGNMENTS": "assignment", "UPDATES": "update"}  # of statements that write
+TABLES |= {"EINSUMS": "contraction", "WINDOWS": "windows", "ORDERS": "order", "ACCUMULATED": "accumulated"}
+TABLES |= {"COMPLEX": "complex_numbers", "MATRICES": "matrices", "LOSSES": "losses", "SUBSCRIPTS": "subscript"}
+TABLES |= {"INTEGERS": "integers", "CONSTANTS": "constants", "TRANSFORMS": "transform", "DERIVATIVES": "derivative"}
 
-    def made(make, seed):
-        generator = Generator(seed, families.ROWS, "forward")
+
+@pytest.mark.parametrize("module", ["families", "usage"])
+def test_every_expression_is_made(module):
+    from tools.fuzz_graphs import grammar
+    from tools.fuzz_graphs.generate import Generator, Reject
+
+    rows = getattr(grammar, module)
+
+    def made(table, seed):
+        generator = Generator(seed, rows.ROWS, "backward" if table == "DERIVATIVES" else "forward")
         generator.scope, generator.dims, generator.extreme = {}, [2, 3, 4], False
-        generator.new_input(random.Random(seed).choice([(4, 3), (2, 4, 6), (2, 3, 4, 4)]), "float32", "normal")
+        integers = "int64" if seed % 4 == 3 and module == "usage" else "float32"
+        generator.new_input(random.Random(seed).choice([(4, 3), (2, 4, 6), (2, 3, 4, 4)]), integers, "normal")
         try:
-            return generator.add(make(generator))
+            return generator.add(getattr(rows, TABLES[table])(generator), write=table in ("ASSIGNMENTS", "UPDATES"))
         except Reject:
             return False
 
-    tables = {name: table for name, table in vars(families).items() if name.isupper() and name != "ROWS"}
-    makers = {"EINSUMS": families.contraction, "WINDOWS": families.windows, "ORDERS": families.order}
-    makers |= {"ACCUMULATED": families.accumulated, "COMPLEX": families.complex_numbers}
-    makers |= {"MATRICES": families.matrices, "LOSSES": families.losses}
-    assert tables.keys() == makers.keys()
+    tables = {name: table for name, table in vars(rows).items() if name.isupper() and name != "ROWS"}
+    assert tables.keys() <= TABLES.keys()
     for name, table in tables.items():
         for text in table:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(families, name, (text,))
-                assert any(made(makers[name], seed) for seed in range(20)), text
+                patch.setattr(rows, name, (text,))
+                assert any(made(name, seed) for seed in range(40)), text
 
 
 def fuzz(*options):
