@@ -6,7 +6,8 @@ Where two positions are equal, either value may remain, and sums are rounded in 
 the same, except those of `index_put` that accumulates and of the gradient of `embedding`: they sort the positions,
 which takes longer than all the additions. Under `torch.use_deterministic_algorithms` the operators are calls of ATen.
 
-On the CPU, only sums of rows are loops (`adds_rows`): one row after the other, as in ATen. Others are calls of ATen.
+On the CPU, only sums are loops, in the order of the indices as in ATen: of rows (`adds_rows`), and of elements where
+threads can share the work (`adds_in_parts`). Others are calls of ATen.
 
 Sums in half precision are computed in a float32 copy of the tensor, which is then rounded once; ATen does that where it
 sorts, and otherwise rounds each addition. Such sums written to an input are calls of ATen.
@@ -126,9 +127,9 @@ def _any_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict[
         return None
     make = _WRITES.get(target)
     write = make(base, *args) if make is not None else None
-    if write is None or not is_possible(base, write) or on_cpu and not adds_rows(base, write):
+    if write is None or not is_possible(base, write):
         return None
-    return write
+    return None if on_cpu and not (adds_rows(base, write) or adds_in_parts(base, write)) else write
 
 
 def adds_rows(base: BufferView, write: IndexWrite) -> bool:
@@ -145,6 +146,15 @@ def adds_rows(base: BufferView, write: IndexWrite) -> bool:
         for x in write.indices.values()
         for follows, stride in zip(along[::-1], (x.layout.stride if isinstance(x, BufferView) else x.size)[::-1])
     )
+
+
+def adds_in_parts(base: BufferView, write: IndexWrite) -> bool:
+    """Whether a write adds elements such that the outermost loop, which threads share, goes over parts of memory that
+    are apart; or if there is one loop only, which ATen does not divide among threads either."""
+    if write.mode != "add" or base.dtype not in _ATOMIC:
+        return False
+    loops = [k + 1 for k in write.order(base) if hint(write.size[k]) > 1]
+    return len(loops) <= 1 or loops[0] in write.rest(range(1, len(write.size) + 1))
 
 
 @lowering("index_put", "index_copy", "index_fill", "index_add", "scatter", "scatter_add")

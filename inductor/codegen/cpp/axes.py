@@ -26,6 +26,10 @@ class Axes:
     renames: dict[str, Affine]
     across: str | None = None  # an outer variable along which an access is contiguous that is strided along `vector`
 
+    def variables(self) -> set[str]:
+        """All variables of the loops that have more than one value."""
+        return {v for v, size in (*self.outer, *self.inner) if not same(size, 1)}
+
 
 def plan_axes(group: Group) -> Axes:
     """The loops of a group."""

@@ -36,6 +36,7 @@ from .ops import (
 )
 
 Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index and their values
+PREFETCH_BYTES = 4096  # beyond the page that is read: up to its end, processors load ahead by themselves
 _SHUFFLED = (2, 3, -1)  # distances of elements that `ld_step` of tiles.h loads by whole vectors
 _REPEATS = (2, 4)  # how often `ld_repeat` repeats each element; divides the number of lanes
 _NO_OPERANDS = ("load", "masked_load", "wrap", "index", "constant", "reduction")  # may not read all operands
@@ -79,6 +80,7 @@ class Emitter(KernelWriter):
         self._loop: dict[Val, str] | None = None
         self._segment: tuple[int, int] | None = None  # bounds of the vector variable in the loop being written
         self._tile: Tile | None = None  # in the loops over a tile
+        self._reads_ahead = False  # in the first pass over rows that are read once
         # In the code for a block of columns: the head of the loop over its vectors, whose variable is u, and their
         # number. A value of a row is then an array of vectors.
         self._block: str | None = None
@@ -295,6 +297,8 @@ class Emitter(KernelWriter):
                 mask = f"{mask} & first({self.tail})" if self.tail else mask
                 return self.emit(value.kind, True, f"ld_masked<{VECTOR[value.kind]}>({p} + {at}, {mask})")
             rest = f", {self.tail}" if self.tail else ""
+            if self._reads_ahead and not self.axes.variables() - index.names():
+                self.lines.append(f"__builtin_prefetch({p} + {at} + {PREFETCH_BYTES} / sizeof *{p});")
             return self.emit(value.kind, True, f"ld({p} + {at}{rest})")
         if not pairs and step is not None and same(step, 0) and not masked:
             return self.emit(value.kind, True, f"bcast(ld1({p} + {at}))")
@@ -450,7 +454,8 @@ class Emitter(KernelWriter):
     def _scatter(self, store: Store, p: str, text: str, vector: bool) -> None:
         at, pairs = self._settled(store.index, store.symbols, vector)
         index = self._lane_text(at) if vector else self.printer.index(at)
-        setup = self._symbols(pairs, vector)
+        places = self._loaded_places(store, pairs) if vector else None
+        setup = self._symbols(pairs, vector) if places is None else places
         value = f"lane({text}, k)"
         if store.mode not in ("assign", "add"):
             raise Unsupported(f"stores of mode {store.mode} on the CPU")
@@ -458,6 +463,23 @@ class Emitter(KernelWriter):
             value = f"ld1({p} + {index}) + {value}"
         count = self._lanes() if vector else "1"
         self.lines.append(f"for (int k = 0; k < {count}; ++k) {{ {setup}st1({p} + {index}, {value}); }}")
+
+    def _loaded_places(self, store: Store, pairs: Pairs) -> str | None:
+        """The declarations of `_symbols` by loads of single indices, which takes less time than to extract them from a
+        vector. None if the indices are not loaded as they are."""
+        found = []
+        for name, value in pairs:
+            if value.op != "wrap" or len(value.args) > 1 or len(value.attrs) > 1:
+                return None
+            counted = _from_start(value.args[0], value.attrs[0])
+            index = value.args[0] if counted is None else counted
+            if index.op != "load" or index.attrs[0] == store.buf or index.attrs[2]:
+                return None
+            place = f"(int64_t)ld1({self.pointer_to(index.attrs[0])} + {self._lane_text(index.attrs[1])})"
+            check, size = "wrap_index" if counted is None else "check_index", self.printer.size(value.attrs[0])
+            text = f"{check}({place}, (int64_t){size}, true, {self.pointer_to(STATUS)})"
+            found.append(f"const int64_t {name} = {text}; ")
+        return "".join(found)
 
 
 def repeats(index: Index, var: str) -> int | None:

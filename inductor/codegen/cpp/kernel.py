@@ -26,6 +26,7 @@ UNROLL = 4
 BLOCK = 64  # columns that are reduced together
 MIN_BLOCKS = 4  # of several passes, so that there is work for several threads
 UNROLL_BLOCK, LONG_BODY = 16, 40  # their loop is unrolled, unless its body has more lines than this
+MANY_POINTS = 1 << 18  # from here on, rows are not expected in the nearest caches
 MAX_SEGMENTS = 5
 CHUNK = 8192
 LONG_ROW = 2 * CHUNK
@@ -87,11 +88,13 @@ class Kernel(Emitter):
     def _function_body(self) -> str:
         loops = list(self.axes.outer)
         cost = len(self.values.table)
-        parallel = self.plain and score.parallel(self.group.work(), cost)
-        self._parallel_inner = parallel and math.prod(hint(s) for _, s in loops) < 4
+        divides = self.plain or self._apart((*loops, *self.axes.inner)[:1])
+        parallel = divides and score.parallel(self.group.work(), cost)
+        self._parallel_inner = parallel and math.prod(hint(s) for _, s in loops) < 4 and (self.plain or not loops)
         lines = []
         if loops and parallel and not self._parallel_inner:
-            lines.append(self._pragma() + (f" collapse({len(loops)})" if len(loops) > 1 else ""))
+            several = len(loops) > 1 and self.plain
+            lines.append(self._pragma() + (f" collapse({len(loops)})" if several else ""))
         if self.axes.vector_outer:
             lines = self._column_loops(loops, lines)
         elif self.axes.across is not None and not self._parallel_inner:
@@ -106,6 +109,24 @@ class Kernel(Emitter):
         self.symbols = sorted(self.printer.symbols)
         head += [f"const int64_t {name} = ints[{i}];" for i, name in enumerate(self.symbols)]
         return "".join(f"  {line}\n" for line in head + lines)
+
+    def _apart(self, loop: tuple[tuple[str, AnySize], ...]) -> bool:
+        """Whether what is added for one value of a loop's variable is apart in memory from that for any other one."""
+        sizes = dict((*self.axes.outer, *self.axes.inner))
+        for store in self.values.stores:
+            if store.mode == "assign":
+                continue
+            extents = {**sizes, **{n: v.attrs[0] for n, v in store.symbols if v.op == "wrap"}}
+            if not loop or not isinstance(store.index, Affine) or not store.index.names() <= extents.keys():
+                return False
+            terms = {name: (coef, extents[name]) for name, coef in store.index.terms}
+            distance, _ = terms.pop(loop[0][0], (0, 0))
+            numbers = [distance, *(n for term in terms.values() for n in term)]
+            if not all(type(n) is int and n >= 0 for n in numbers):
+                return False
+            if sum(coef * (extent - 1) for coef, extent in terms.values()) >= distance:
+                return False
+        return True
 
     def _adds_rows(self) -> bool:
         """Whether all stores add to rows, one vector after the other."""
@@ -326,9 +347,11 @@ class Kernel(Emitter):
         lines = []
         if unroll > 1:
             at = self.fresh("at")
+            self._reads_ahead = all(r.phase == 1 for r in accs) and self.group.work() >= MANY_POINTS
             lines += [f"int64_t {at} = {lo};", f"for (; {at} + {unroll} * W <= {hi}; {at} += {unroll} * W) {{",
                       f"#pragma GCC unroll {unroll}", f"for (int u = 0; u < {unroll}; ++u) {{",
                       f"const int64_t {var} = {at} + u * W;", *self._iteration(accs, stores, "u", None), "}}"]
+            self._reads_ahead = False
             if quotient(size, unroll * LANES_AT_MOST) is None:
                 lines += [f"for (; {at} + W <= {hi}; {at} += W) {{", f"const int64_t {var} = {at};",
                           *self._iteration(accs, stores, "0", None), "}"]

@@ -329,10 +329,11 @@ INL vd round_(vd x) { vd r; LANES(k) r[k] = __builtin_nearbyint(x[k]); return r;
 #define SLEEF1(name, fn) INL vf name(vf x) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k]); return r; } LIBM1(name, fn)
 #define SLEEF2(name, fn) INL vf name(vf x, vf y) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k], y[k]); return r; } LIBM2(name, fn)
 #endif
-SLEEF1(sin_, sin) SLEEF1(cos_, cos) SLEEF1(tan_, tan) SLEEF1(asin_, asin) SLEEF1(acos_, acos) SLEEF1(atan_, atan)
+SLEEF1(any_sin_, sin) SLEEF1(any_cos_, cos) SLEEF1(tan_, tan) SLEEF1(asin_, asin) SLEEF1(acos_, acos) SLEEF1(atan_, atan)
 SLEEF1(near_sinh_, sinh) SLEEF1(near_cosh_, cosh) SLEEF1(near_asinh_, asinh) SLEEF1(near_acosh_, acosh) SLEEF1(atanh_, atanh)
 SLEEF1(log_, log) SLEEF1(log1p_, log1p) SLEEF1(log2_, log2) SLEEF1(log10_, log10) SLEEF1(exp2_, exp2)
 SLEEF1(expm1_, expm1) SLEEF1(lgamma_, lgamma) SLEEF2(pow_, pow) SLEEF2(atan2_, atan2)
+#include "sine.h"
 // of x above 1e9, asinh and acosh are log(2x) to within rounding; SLEEF squares x, which overflows above 1e19
 INL vf log_twice_(vf x) { return log_(x) + 0.6931471805599453f; }
 INL vf asinh_(vf x) { vf a = abs_(x); return a > 1e9f ? copysign_(log_twice_(a), x) : near_asinh_(x); }
@@ -480,13 +481,44 @@ INL float truncrem(float a, float b) { return fmod_(a, b); }   INL double truncr
   INL T truncdiv(T a, T b) { return trunc_(a / b); }
 FMODPY(float) FMODPY(double) FMODPY(vf) FMODPY(vd)
 
-// ---- horizontal reductions
-template <class V> INL auto hsum(V v) { auto r = v[0]; for (int k = 1; k < W; ++k) r += v[k]; return r; }
-template <class V> INL auto hprod(V v) { auto r = v[0]; for (int k = 1; k < W; ++k) r *= v[k]; return r; }
-template <class V> INL auto hmax(V v) { auto r = lane(v, 0); for (int k = 1; k < W; ++k) r = max_(r, lane(v, k)); return r; }
-template <class V> INL auto hmin(V v) { auto r = lane(v, 0); for (int k = 1; k < W; ++k) r = min_(r, lane(v, k)); return r; }
-INL bool hany(vm v) { bool r = false; LANES(k) r |= v.m[k] != 0; return r; }
-INL bool hall(vm v) { bool r = true; LANES(k) r &= v.m[k] != 0; return r; }
+// ---- horizontal reductions: halves are combined, then halves of the result
+#ifdef SHUFFLES
+#define PAIRS4(d, k) (k) ^ (d), (k + 1) ^ (d), (k + 2) ^ (d), (k + 3) ^ (d)
+// Lane k is lane k ^ D of `v`.
+template <int D, class V> INL V paired(V v) {
+  if constexpr (sizeof v / sizeof v[0] == 16)
+    return (V)__builtin_shufflevector(v, v, PAIRS4(D, 0), PAIRS4(D, 4), PAIRS4(D, 8), PAIRS4(D, 12));
+  else if constexpr (sizeof v / sizeof v[0] == 8)
+    return (V)__builtin_shufflevector(v, v, PAIRS4(D, 0), PAIRS4(D, 4));
+  else if constexpr (sizeof v / sizeof v[0] == 4)
+    return (V)__builtin_shufflevector(v, v, PAIRS4(D, 0));
+  else
+    return (V)__builtin_shufflevector(v, v, 1, 0);
+}
+template <class V, class F> INL auto folded(V v, F f) {
+  constexpr int lanes = sizeof v / sizeof v[0];
+  if constexpr (lanes >= 16) v = f(v, paired<8>(v));
+  if constexpr (lanes >= 8) v = f(v, paired<4>(v));
+  if constexpr (lanes >= 4) v = f(v, paired<2>(v));
+  return f(v, paired<1>(v))[0];
+}
+#else
+template <class V, class F> INL auto folded(V v, F f) {
+  V r = v;
+  for (int k = 1; k < (int)(sizeof v / sizeof v[0]); ++k) { V x = {}; x[0] = v[k]; r = f(r, x); }
+  return r[0];
+}
+#endif
+#define FOLDS(name, text) \
+  struct name##_of { template <class V> INL_MEMBER V operator()(V a, V b) const { return text; } }; \
+  INL float h##name(vf v) { return folded(v, name##_of{}); }   INL int32_t h##name(vi v) { return folded(v, name##_of{}); } \
+  INL double h##name(vd v) { return folded(name##_of{}(v.a, v.b), name##_of{}); } \
+  INL int64_t h##name(vl v) { return folded(name##_of{}(v.a, v.b), name##_of{}); }
+#define INL_MEMBER __attribute__((always_inline))
+FOLDS(sum, a + b) FOLDS(prod, a * b) FOLDS(max, max_(a, b)) FOLDS(min, min_(a, b))
+INL bool hany(vm v) { return bits(v) != 0; }
+INL bool hall(vm v) { return bits(v) == (1 << W) - 1; }
+INL bool hmax(vm v) { return hany(v); }   INL bool hmin(vm v) { return hall(v); }
 // `a` beats `b` in argmax: greater, or a NaN that `b` is not; ties keep the smaller position.
 template <class T> INL auto beats_max(T a, T b) { return gt(a, b) | (ne(a, a) & eq(b, b)); }
 template <class T> INL auto beats_min(T a, T b) { return lt(a, b) | (ne(a, a) & eq(b, b)); }
