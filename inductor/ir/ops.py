@@ -31,6 +31,13 @@ class ReductionKind:
     position_of: str | None = None
 
 
+# Ops that take tens of instructions each.
+EXPENSIVE = {
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+    "cosh", "tanh", "erf", "erfc", "ndtr", "lgamma", "sigmoid", "pow", "atan2", "fmod", "remainder", "asinh", "acosh",
+    "atanh",
+}
+
 REDUCTIONS = {
     kind.name: kind
     for kind in (

@@ -16,7 +16,7 @@ from ..fx_utils.arguments import node_at
 from ..fx_utils.views import ANY_VIEW, OF_ALL_ELEMENTS, operator_name
 from ..ir.buffer import Layout
 from ..ir.sized import AnyTensor
-from .products import is_row_product
+from .products import is_row_product, is_row_product_with_bias
 from .registry import find
 
 aten = torch.ops.aten
@@ -114,6 +114,8 @@ def _in_loops(node: fx.Node) -> bool:
     """Whether the lowering of a node, if it has one, is likely to take it."""
     if node.target in PRODUCTS:
         return is_row_product(node_at(node, 0).meta["val"], node_at(node, 1).meta["val"])
+    if node.target is aten.addmm.default:
+        return is_row_product_with_bias(node)
     return find(node.target) is not None
 
 

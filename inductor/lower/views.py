@@ -262,7 +262,7 @@ MAX_PARTS = 4
 MAX_SMALL_PARTS, SMALL = 24, 1 << 18
 PAIR = 2
 # Operators that have lowerings, but are mostly calls of ATen.
-_NOT_LOOPS = ("mm", "bmm", "convolution", "convolution_backward", "sort", "topk")
+_NOT_LOOPS = ("mm", "bmm", "addmm", "convolution", "convolution_backward", "sort", "topk")
 
 
 @lowering("cat")

@@ -11,6 +11,7 @@ from torch import fx
 from ..aot.calls import call
 from ..fx_utils.arguments import node_at
 from ..fx_utils.views import RESHAPES, operator_name
+from ..lower.products import is_row_product
 from ..process.processor import mkl_lacks_avx512
 from .common import aten, in_onednn
 
@@ -42,7 +43,9 @@ def _as_linear(graph: fx.Graph, node: fx.Node, constant: Collection[fx.Node]) ->
     """Rewrites a product, if it is large enough. Returns whether it did."""
     bias = node_at(node) if node.target is aten.addmm.default else None
     left, right = (node_at(node, k) for k in ((1, 2) if bias is not None else (0, 1)))
-    if node.kwargs or not _pays(left.meta["val"], right.meta["val"], right in constant):
+    if node.kwargs or is_row_product(left.meta["val"], right.meta["val"]):
+        return False
+    if not _pays(left.meta["val"], right.meta["val"], right in constant):
         return False
     with graph.inserting_before(node):
         weight = call(graph, aten.permute.default, right, [1, 0], like=node)

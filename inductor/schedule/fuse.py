@@ -6,10 +6,13 @@ or `WhyNot` with the reason as text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..ir.size import AnySize, quotient, same
+from ..ir.body import walk
+from ..ir.ops import EXPENSIVE
+from ..ir.size import AnySize, hint, quotient, same
 from . import score
 from .index import Affine, refine, split_variables
 from .node import Group, Member
@@ -40,6 +43,8 @@ def fuse(first: Group, second: Group) -> Fuse | WhyNot:
         return WhyNot("they run on different devices")
     if len(first.scans | second.scans) > 1:
         return WhyNot("they scan in opposite directions")
+    if _one_by_one(first, second):
+        return WhyNot("operations that take long would not be computed in vectors")
     names = first.read_names() | second.read_names() | first.written_names() | second.written_names()
     ops = sum(len(m.node.ops) for m in (*first.members, *second.members))
     if score.too_big(len(first.members) + len(second.members), len(names), ops):
@@ -56,6 +61,17 @@ def fuse(first: Group, second: Group) -> Fuse | WhyNot:
             return Fuse(Group(outer, inner, left + right))
         reason = clash
     return WhyNot(reason)
+
+
+def _one_by_one(first: Group, second: Group) -> bool:
+    """Whether C++ would compute operations that take long for one result of a product after the other, if `second` was
+    fused: the vectors of such a kernel are along the terms of the sums."""
+    if first.device.type != "cpu" or not first.reduces or second.reduces:
+        return False
+    results = math.prod(map(hint, first.outer))
+    if second.work() != results or results < score.MANY_RESULTS or not first.multiplies:
+        return False
+    return any(op.name in EXPENSIVE for m in second.members for op in walk(m.node.ops))
 
 
 Space = tuple[list[AnySize], list[AnySize], dict[str, Affine], dict[str, Affine]]

@@ -129,6 +129,14 @@ class Group:
         return bool(self.inner)
 
     @property
+    def multiplies(self) -> bool:
+        """Whether some elements that it reads count in several results of a reduction, as in a matrix product."""
+        inner = {name for name, _ in self.inner_vars()}
+        outer = {name for name, size in self.outer_vars() if not same(size, 1)}
+        read = (access.index.names() for m in self.members if m.node.inner for access in m.reads())
+        return any(inner and inner <= names and outer - names for names in read)
+
+    @property
     def scans(self) -> frozenset[bool]:
         """The directions of the members' scans: True for those that start at the end."""
         return frozenset(op.args[2] for m in self.members for op in walk(m.node.ops) if op.name == "scan")

@@ -7,6 +7,7 @@ MAX_MEMBERS = 64
 MAX_BUFFERS = 48
 MAX_OPS = 1024
 PARALLEL_MIN_WORK = 32 * 1024
+MANY_RESULTS = 128  # of a product, from which on another kernel computes an operation that takes long sooner
 
 
 def too_big(members: int, buffers: int, ops: int) -> bool:

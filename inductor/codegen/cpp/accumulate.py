@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ...errors import Unsupported
 from ...ir.size import same
@@ -91,9 +92,7 @@ class Accumulator:
         n = self.name
         if self.is_arg:
             return self._finish_arg(unroll, horizontal, part, slot, several)
-        total = f"{n}[{slot}]"
-        for u in range(1, unroll):
-            total = "(" + COMBINE[self.reduce].format(total, f"{n}[{u}]") + ")"
+        total = self._total([slot, *map(str, range(1, unroll))])
         if not horizontal:
             return [f"const {VECTOR[self.kind]} {self.result} = {total};"]
         fold = "h" + self.reduce
@@ -104,6 +103,20 @@ class Accumulator:
         if part:
             return [f"{n}p[c] = {fold}({total});"]
         return [f"const {SCALAR[self.kind]} {self.result} = {fold}({total});"]
+
+    def _total(self, slots: Sequence[str]) -> str:
+        """The accumulators with these indices together."""
+        total = f"{self.name}[{slots[0]}]"
+        for slot in slots[1:]:
+            total = "(" + COMBINE[self.reduce].format(total, f"{self.name}[{slot}]") + ")"
+        return total
+
+    def finish_rows(self, loop: str, row: str, unroll: int, count: str) -> str:
+        """The line after the loops that computes an array of `count` results, one for each `row` of `loop`, which have
+        `unroll` accumulators each."""
+        total = self._total([f"{row} * {unroll} + {u}" for u in range(unroll)])
+        kind = SCALAR[self.kind]
+        return f"{kind} {self.result}[{count}]; {loop} {self.result}[{row}] = h{self.reduce}({total}); }}"
 
     def in_slot(self, slot: str) -> str:
         """The result of the accumulator with index `slot`, if that holds all of a row."""

@@ -81,10 +81,10 @@ class Emitter(KernelWriter):
         self._segment: tuple[int, int] | None = None  # bounds of the vector variable in the loop being written
         self._tile: Tile | None = None  # in the loops over a tile
         self._reads_ahead = False  # in the first pass over rows that are read once
-        # In the code for a block of columns: the head of the loop over its vectors, whose variable is u, and their
-        # number. A value of a row is then an array of vectors.
+        # In the code for several rows at once (a block of columns, whose vectors are rows): the head of the loop over
+        # them, their number, and the C text of the number of a row. A value of a row is then an array.
         self._block: str | None = None
-        self._block_size = ""
+        self._block_size, self._block_slot = "", "u"
         self._spilled: dict[Val, str] = {}  # the array in which each of these values is kept for later phases
         self._spill_ready: set[Val] = set()
 
@@ -146,8 +146,10 @@ class Emitter(KernelWriter):
         """Defines a new C variable in the current scope and returns its name."""
         name = self.fresh()
         if self._block and self.lines is self._row_lines:
-            self.lines.append(f"{VECTOR[kind]} {name}[{self._block_size}]; {self._block} {name}[u] = {text}; }}")
-            return f"{name}[u]"
+            element = f"{name}[{self._block_slot}]"
+            kinds = VECTOR if vector else SCALAR
+            self.lines.append(f"{kinds[kind]} {name}[{self._block_size}]; {self._block} {element} = {text}; }}")
+            return element
         self.lines.append(f"const {(VECTOR if vector else SCALAR)[kind]} {name} = {text};")
         return name
 
@@ -172,7 +174,7 @@ class Emitter(KernelWriter):
         if value.op == "constant":
             text = literal(value.attrs[1], value.kind)
             if self._block:
-                return f"bcast({text})"
+                return f"bcast({text})" if vector else text
             return self.emit(value.kind, vector, f"bcast({text})" if vector else text)
         if value.op == "to_dtype":
             return self._to_dtype(value, vector)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ...errors import Unsupported
+from ...ir.ops import EXPENSIVE
 from ...ir.size import AnySize, Size, ceil_of, hint, quotient, same
 from ...schedule import score
 from ...schedule.index import Affine
@@ -20,11 +22,12 @@ from ..values import DIVISIONS, Store, Val, Values
 from .accumulate import Accumulator
 from .axes import plan_axes
 from .emit import Emitter, Tile
-from .ops import EXPENSIVE, MEMORY, SCALAR
+from .ops import MEMORY, SCALAR
 
 UNROLL = 4
 BLOCK = 64  # columns that are reduced together
 MIN_BLOCKS = 4  # of several passes, so that there is work for several threads
+MAX_ROWS, MAX_SUMS = 8, 16  # rows that are reduced together, and vectors of sums in registers
 UNROLL_BLOCK, LONG_BODY = 16, 40  # their loop is unrolled, unless its body has more lines than this
 MANY_POINTS = 1 << 18  # from here on, rows are not expected in the nearest caches
 MAX_SEGMENTS = 5
@@ -33,6 +36,45 @@ LONG_ROW = 2 * CHUNK
 MAX_PARTS = 1 << 14  # partial results of a long row; they are stored on the stack
 MAX_SCRATCH = 16384
 LANES_AT_MOST = 16
+
+
+@dataclass(frozen=True)
+class RowsAtOnce:
+    """A rectangle of results that one loop reduces: `rows` values of the outer variable `row`, and `block` of the outer
+    variable `column`, which has `columns` values."""
+
+    row: str
+    rows: int
+    column: str
+    columns: str
+    block: int
+
+    @property
+    def count(self) -> int:
+        """The number of results."""
+        return self.rows * self.block
+
+    def loop(self) -> str:
+        """The head of the loop over blocks of columns."""
+        return f"for (int64_t {self.column}b = 0; {self.column}b < {self.columns}; {self.column}b += {self.block})"
+
+    def head(self) -> str:
+        """The head of the loops over the results."""
+        return " ".join(self._loops()) + " {"
+
+    def unrolled(self) -> list[str]:
+        """The same loops, unrolled."""
+        rows, columns = self._loops()
+        return [f"#pragma GCC unroll {self.rows}", rows, f"#pragma GCC unroll {self.block}", columns + " {"]
+
+    def slot(self) -> str:
+        """The C text of the number of a result."""
+        return f"({self.row} * {self.block} + {self.column} - {self.column}b)"
+
+    def _loops(self) -> tuple[str, str]:
+        start, column = f"{self.column}b", self.column
+        return (f"for (int64_t {self.row} = 0; {self.row} < {self.rows}; ++{self.row})",
+                f"for (int64_t {column} = {start}; {column} < {start} + {self.block}; ++{column})")  # fmt: skip
 
 
 class Kernel(Emitter):
@@ -86,11 +128,13 @@ class Kernel(Emitter):
         return [s for s in self.values.stores if s.loop and s.phase == phase]
 
     def _function_body(self) -> str:
-        loops = list(self.axes.outer)
+        together = self._rows_at_once()
+        loops = [loop for loop in self.axes.outer if together is None or loop[0] != together.row]
         cost = len(self.values.table)
         divides = self.plain or self._apart((*loops, *self.axes.inner)[:1])
         parallel = divides and score.parallel(self.group.work(), cost)
-        self._parallel_inner = parallel and math.prod(hint(s) for _, s in loops) < 4 and (self.plain or not loops)
+        few = together is None and math.prod(hint(s) for _, s in loops) < 4
+        self._parallel_inner = parallel and few and (self.plain or not loops)
         lines = []
         if loops and parallel and not self._parallel_inner:
             several = len(loops) > 1 and self.plain
@@ -102,8 +146,9 @@ class Kernel(Emitter):
         elif self._adds_rows() and score.parallel(self.group.work(), cost):
             lines = self._shared_columns(loops)
         else:
-            lines += [self._for(v, s) for v, s in loops]
-            lines += ["{", *self._row_body(None), "}"]
+            blocks = {together.column: together.loop()} if together else {}
+            lines += [blocks.get(v) or self._for(v, s) for v, s in loops]
+            lines += ["{", *(self._rows_body(together) if together else self._row_body(None)), "}"]
         head = [f"{MEMORY[self.dtypes[b]]}* b{i} = ({MEMORY[self.dtypes[b]]}*)bufs[{i}];"
                 for i, b in enumerate(self.bufs)]
         self.symbols = sorted(self.printer.symbols)
@@ -245,6 +290,59 @@ class Kernel(Emitter):
         self._row_lines += lines
         for r, acc in accs.items():
             self._row[r] = acc.in_slot("u")
+
+    def _rows_at_once(self) -> RowsAtOnce | None:
+        """The rows that are reduced in one loop, because something that varies along them is the same in all: such as a
+        few vectors that are multiplied by the rows of a matrix. None if there are none."""
+        reductions, inner, table = self.values.reductions, self.axes.inner, self.values.table.values()
+        if self.axes.vector_outer or not self.plain or len(inner) != 1 or len(self.axes.outer) < 2:
+            return None
+        if isinstance(inner[0][1], Size) or inner[0][1] >= LONG_ROW or not reductions:
+            return None
+        if any(r.phase != 1 or r.position_of for r in reductions) or any(s.loop for s in self.values.stores):
+            return None
+        if any(_needs_lines(value) for value in table if not value.loop):
+            return None
+        read = [value.attrs[1].names() for value in self._live[0] if value.op == "load"]
+        for row, size in self.axes.outer:
+            others = self.axes.variables() - {row}
+            if type(size) is int and 1 < size <= MAX_ROWS and any(row not in at and others <= at for at in read):
+                column, columns = next(loop for loop in reversed(self.axes.outer) if loop[0] != row)
+                most = MAX_SUMS // size // len(reductions)
+                blocks = (n for n in (8, 4, 2) if n <= most and quotient(columns, n) is not None)
+                return RowsAtOnce(row, size, column, self.printer.size(columns), next(blocks, 1))
+        return None
+
+    def _rows_body(self, rows: RowsAtOnce) -> list[str]:
+        """The body for several rows, and several columns, at once."""
+        self.new_row()
+        ((inner, length),) = self.axes.inner
+        self._block, self._block_slot, self._block_size = rows.head(), rows.slot(), str(rows.count)
+        unroll = max(1, MAX_ROWS // rows.count) if hint(length) >= MAX_ROWS * LANES_AT_MOST else 1
+        accs = {r: Accumulator(self, r) for r in self.values.reductions}
+        at, end = self.fresh("at"), self.printer.size(length)
+
+        def step(number: str, tail: str | None = None) -> list[str]:
+            return [*rows.unrolled(), *self._iteration(accs, [], f"{rows.slot()} * {unroll} + {number}", tail), "}"]
+
+        lines = [line for acc in accs.values() for line in acc.declare(rows.count * unroll)]
+        lines += [f"int64_t {at} = 0;", f"for (; {at} + {unroll} * W <= {end}; {at} += {unroll} * W) {{",
+                  f"#pragma GCC unroll {unroll}", f"for (int u = 0; u < {unroll}; ++u) {{",
+                  f"const int64_t {inner} = {at} + u * W;", *step("u"), "}}"]  # fmt: skip
+        if quotient(length, unroll * LANES_AT_MOST) is None:
+            lines += [f"for (; {at} + W <= {end}; {at} += W) {{", f"const int64_t {inner} = {at};", *step("0"), "}"]
+        if quotient(length, LANES_AT_MOST) is None:
+            lines += [f"if ({at} < {end}) {{", f"const int64_t {inner} = {at};", *step("0", f"({end} - {at})"), "}"]
+        self._row_lines += lines
+        for r, acc in accs.items():
+            self._row_lines.append(acc.finish_rows(self._block, rows.slot(), unroll, self._block_size))
+            self._row[r] = f"{acc.result}[{rows.slot()}]"
+        last: list[str] = []
+        self.lines = last
+        self._store_all(self.values.stores)
+        self._row_lines += [self._block, *last, "}"]
+        self._block, self._block_slot = None, "u"
+        return self._row_lines
 
     def _row_body(self, tail: str | None) -> list[str]:
         self.new_row(tail)

@@ -43,13 +43,6 @@ LOGIC = {
 REFUSED = {"random_bits"}  # not generated: on the CPU, ATen draws random numbers
 require_texts("C++", ARITHMETIC, COMPARISON, PREDICATE, LOGIC, REFUSED)
 
-EXPENSIVE = {
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
-    "cosh", "tanh", "erf", "erfc", "ndtr", "lgamma", "sigmoid", "pow", "atan2", "fmod", "remainder", "asinh", "acosh",
-    "atanh",
-}
-
-
 def literal(value: Any, kind: str) -> str:
     """A constant of a compute type."""
     if kind == "m":
