@@ -1,4 +1,5 @@
-"""Lowerings of running sums, products and extremes along one dimension (scans), on GPUs."""
+"""Lowerings of running sums, products and extremes along one dimension (scans), on GPUs; on the CPU, of running sums
+along rows."""
 
 from __future__ import annotations
 
@@ -23,11 +24,24 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 FLOATS = (*HALVES, torch.float32, torch.float64)
 # From this length on, so few rows leave most of a GPU idle if one program finds the positions of a row's extremes.
 LONG_ROW, FEW_ROWS = 1 << 15, 128
+SHORT_ROW_CPU = 32  # of which vectors on the CPU take longer than ATen's loop
 
 
-def _refuse(x: TensorValue, val: AnyTensor, dim: int, positions: bool) -> None:
+def _sums_rows(graph: LoweringGraph, x: TensorValue, dim: int) -> bool:
+    """Whether the current node computes running sums, from the start, along rows of memory that are not short."""
+    val, rank = graph.val, len(x.size)
+    if graph.node.target is not torch.ops.aten.cumsum.default or val.dtype not in (*FLOATS, torch.int64) or not rank:
+        return False
+    if type(x.size[dim]) is not int or x.size[dim] < SHORT_ROW_CPU or _only_turned(graph, dim, rank):
+        return False
+    return val.stride()[dim] == 1 and dense_order(tuple(x.size), tuple(val.stride())) is not None
+
+
+def _refuse(graph: LoweringGraph, x: TensorValue, val: AnyTensor, dim: int, positions: bool) -> None:
     """Unlowered unless a scan of `x` in loops, for values or for `positions`, is supported and fast."""
-    if val.device.type == "cpu" or x.dtype not in (*FLOATS, *INTEGERS, torch.bool) or val.dtype == torch.bool:
+    if val.device.type == "cpu" and (positions or not _sums_rows(graph, x, dim)):
+        raise Unlowered
+    if x.dtype not in (*FLOATS, *INTEGERS, torch.bool) or val.dtype == torch.bool:
         raise Unlowered
     sizes = [hint(n) for n in x.size]
     if 0 in sizes:
@@ -80,7 +94,7 @@ def _running(graph: LoweringGraph, x: TensorValue, dim: int, kind: str) -> Tenso
     """The scan of the elements, converted to the dtype of the result."""
     val, rank = graph.val, len(x.size)
     dim = dim % rank if rank else 0
-    _refuse(x, val, dim, positions=False)
+    _refuse(graph, x, val, dim, positions=False)
     if x.dtype != val.dtype:
         x = stored(derived(x, lambda v: ops.to_dtype(v, compute_dtype(val.dtype)), val.dtype, 0))
     if not rank or (type(x.size[dim]) is int and x.size[dim] == 1):
@@ -115,7 +129,7 @@ def _extreme(kind: str) -> Callable[..., tuple[TensorValue, TensorValue]]:
         values, positions = graph.val
         rank = len(x.size)
         dim = dim % rank if rank else 0
-        _refuse(x, values, dim, positions=True)
+        _refuse(graph, x, values, dim, positions=True)
         x = stored(x)
         if not rank or (type(x.size[dim]) is int and x.size[dim] == 1):
             zero = Pointwise(

@@ -51,7 +51,10 @@ def fuse(first: Group, second: Group) -> Fuse | WhyNot:
         return WhyNot("the group would be too big")
     apart = first.reduces and second.reduces and not first.written_names() & second.read_names()
     reason = "different iteration spaces"
+    one_loop = first.device.type == "cpu" and (first.scans or second.scans)  # of C++, in which a sum is carried along
     for outer, inner, env1, env2 in _common_spaces(first, second):
+        if one_loop and len(inner) != 1:
+            continue
         left = [m.moved(env1) for m in first.members]
         right = [m.moved(env2) for m in second.members]
         clash = _clash(left, right, Group(outer, inner, []))

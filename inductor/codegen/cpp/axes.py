@@ -35,7 +35,8 @@ def plan_axes(group: Group) -> Axes:
     """The loops of a group."""
     indices = [index for m in group.members for index in m.indices()]
     renames: dict[str, Affine] = {}
-    outer, inner = (split(dims, indices, renames) for dims in (group.outer_vars(), group.inner_vars()))
+    outer = split(group.outer_vars(), indices, renames)
+    inner = group.inner_vars() if group.scans else split(group.inner_vars(), indices, renames)
     indices = [simplified(i.substitute(renames), dict((*outer, *inner))) for i in indices]
     outer = merge(outer, indices, renames)
     inner = merge(inner, indices, renames)
@@ -49,7 +50,7 @@ def plan_axes(group: Group) -> Axes:
     best_in = min(inner, key=lambda v: (_misses(v, indices), -inner.index(v)))
     best_out = min(outer, key=lambda v: (_misses(v, indices), -outer.index(v))) if outer else None
     short = SHORT_ROW_COST * (math.prod(hint(size) for _, size in inner) < SHORT_ROW)
-    columns = best_out is not None and hint(best_out[1]) >= 4
+    columns = best_out is not None and hint(best_out[1]) >= 4 and not group.scans
     if best_out is not None and columns and _misses(best_out, indices) < _misses(best_in, indices) + short:
         return Axes((*(v for v in outer if v != best_out), best_out), tuple(inner), best_out[0], True, renames)
     return Axes(tuple(outer), (*(v for v in inner if v != best_in), best_in), best_in[0], False, renames)

@@ -8,7 +8,7 @@ SIMD vector if it is defined inside the vectorized loop, otherwise a scalar.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +39,7 @@ Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index and thei
 PREFETCH_BYTES = 4096  # beyond the page that is read: up to its end, processors load ahead by themselves
 _SHUFFLED = (2, 3, -1)  # distances of elements that `ld_step` of tiles.h loads by whole vectors
 _REPEATS = (2, 4)  # how often `ld_repeat` repeats each element; divides the number of lanes
+_CARRY = {"f": "double", "d": "double", "l": "int64_t"}  # the C type of running sums, by compute type
 _NO_OPERANDS = ("load", "masked_load", "wrap", "index", "constant", "reduction")  # may not read all operands
 
 
@@ -85,6 +86,7 @@ class Emitter(KernelWriter):
         # them, their number, and the C text of the number of a row. A value of a row is then an array.
         self._block: str | None = None
         self._block_size, self._block_slot = "", "u"
+        self._carries: dict[Val, str] = {}  # the variable with the running sum of each scan before the current vector
         self._spilled: dict[Val, str] = {}  # the array in which each of these values is kept for later phases
         self._spill_ready: set[Val] = set()
 
@@ -171,6 +173,9 @@ class Emitter(KernelWriter):
             return self._wrap(value, vector)
         if value.op == "index":
             return self._index_value(value, vector)
+        if value.op == "scan":
+            text = f"running_sum({self.as_kind(value.args[0], value.kind, True)}, {self._carries[value]})"
+            return self.emit(value.kind, True, text)
         if value.op == "constant":
             text = literal(value.attrs[1], value.kind)
             if self._block:
@@ -249,6 +254,16 @@ class Emitter(KernelWriter):
         ends = [index.coef(self.axes.vector or "") * v + index.const for v in (self._segment[0], self._segment[1] - 1)]
         results = {getattr(operator, value.op)(end, right.attrs[1]) for end in ends}
         return results.pop() if len(results) == 1 else None
+
+    def declare_carries(self, scans: Iterable[Val]) -> list[str]:
+        """Declarations of the running sums of these scans at the begin of a row."""
+        lines = []
+        for value in sorted(scans, key=lambda scan: scan.id):
+            if value.attrs != ("sum", False) or value.kind not in _CARRY or self.axes.vector_outer:
+                raise Unsupported("this scan on the CPU")
+            name = self._carries[value] = self.fresh("c")
+            lines.append(f"{_CARRY[value.kind]} {name} = 0;")
+        return lines
 
     # ---- memory
 

@@ -87,6 +87,7 @@ class Kernel(Emitter):
         self.values = Values(group, self.axes.renames, inner, dtypes, sizes)
         self.group = group
         self.plain = all(s.mode == "assign" for s in self.values.stores)
+        self.scans = any(value.op == "scan" for value in self.values.table.values())  # along the rows, in order
         self._shared = False  # in loops in which each thread has a part of the columns, from lo to hi
         if any(s.where is not None for s in self.values.stores):
             raise Unsupported("a store of some points of a loop")
@@ -134,7 +135,7 @@ class Kernel(Emitter):
         divides = self.plain or self._apart((*loops, *self.axes.inner)[:1])
         parallel = divides and score.parallel(self.group.work(), cost)
         few = together is None and math.prod(hint(s) for _, s in loops) < 4
-        self._parallel_inner = parallel and few and (self.plain or not loops)
+        self._parallel_inner = parallel and few and (self.plain or not loops) and not self.scans
         lines = []
         if loops and parallel and not self._parallel_inner:
             several = len(loops) > 1 and self.plain
@@ -295,7 +296,7 @@ class Kernel(Emitter):
         """The rows that are reduced in one loop, because something that varies along them is the same in all: such as a
         few vectors that are multiplied by the rows of a matrix. None if there are none."""
         reductions, inner, table = self.values.reductions, self.axes.inner, self.values.table.values()
-        if self.axes.vector_outer or not self.plain or len(inner) != 1 or len(self.axes.outer) < 2:
+        if self.axes.vector_outer or not self.plain or self.scans or len(inner) != 1 or len(self.axes.outer) < 2:
             return None
         if isinstance(inner[0][1], Size) or inner[0][1] >= LONG_ROW or not reductions:
             return None
@@ -350,6 +351,7 @@ class Kernel(Emitter):
         for phase in range(len(self._live)):
             reductions, stores = self._reductions(phase), self._stores(phase)
             if reductions or stores:
+                self._row_lines += self.declare_carries(v for v in self._live[phase] if v.op == "scan")
                 self._phase(reductions, stores)
         self._store_all([store for store in self.values.stores if not store.loop])
         return self._row_lines
@@ -380,6 +382,7 @@ class Kernel(Emitter):
         vector = not self.axes.vector_outer
         unroll = UNROLL if vector and reductions and hint(size) >= UNROLL * LANES_AT_MOST else 1
         chunked = vector and len(inner) == 1 and hint(size) >= LONG_ROW and bool(reductions) and self.plain
+        chunked = chunked and not self.scans
         row = self._row_lines
         body: list[str] = []
         open_lines: list[str] = []
@@ -457,7 +460,8 @@ class Kernel(Emitter):
         else:
             parallel = self._parallel_inner and not accs and len(self.axes.inner) == 1
             pragma = [self._pragma()] if parallel else []
-            segments = [] if accs or isinstance(size, Size) or self._shared else self._segments(var, size)
+            in_order = bool(accs) or self.scans  # what one vector leaves, the next one takes
+            segments = [] if in_order or isinstance(size, Size) or self._shared else self._segments(var, size)
             if segments:
                 return [line for part in segments for line in (*pragma, *self._segment_loop(var, *part, stores))]
             lines += pragma

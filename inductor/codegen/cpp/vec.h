@@ -519,6 +519,44 @@ FOLDS(sum, a + b) FOLDS(prod, a * b) FOLDS(max, max_(a, b)) FOLDS(min, min_(a, b
 INL bool hany(vm v) { return bits(v) != 0; }
 INL bool hall(vm v) { return bits(v) == (1 << W) - 1; }
 INL bool hmax(vm v) { return hany(v); }   INL bool hmin(vm v) { return hall(v); }
+// ---- running sums, with the sum of all lanes before in `carry`; of floats in double
+#ifdef SHUFFLES
+#define SHIFTED4(n, d, k) (k) < (d) ? 0 : (n) + (k) - (d), (k + 1) < (d) ? 0 : (n) + (k + 1) - (d), \
+  (k + 2) < (d) ? 0 : (n) + (k + 2) - (d), (k + 3) < (d) ? 0 : (n) + (k + 3) - (d)
+// The lanes of `v` moved up by D, and zeros below.
+template <int D, class V> INL V shifted(V v) {
+  const V z = {};
+  if constexpr (sizeof v / sizeof v[0] == 16)
+    return (V)__builtin_shufflevector(z, v, SHIFTED4(16, D, 0), SHIFTED4(16, D, 4), SHIFTED4(16, D, 8), SHIFTED4(16, D, 12));
+  else if constexpr (sizeof v / sizeof v[0] == 8)
+    return (V)__builtin_shufflevector(z, v, SHIFTED4(8, D, 0), SHIFTED4(8, D, 4));
+  else if constexpr (sizeof v / sizeof v[0] == 4)
+    return (V)__builtin_shufflevector(z, v, SHIFTED4(4, D, 0));
+  else
+    return (V)__builtin_shufflevector(z, v, 0, 2);
+}
+template <class V> INL V sums_of_lanes(V v) {
+  constexpr int lanes = sizeof v / sizeof v[0];
+  v = v + shifted<1>(v);
+  if constexpr (lanes >= 4) v = v + shifted<2>(v);
+  if constexpr (lanes >= 8) v = v + shifted<4>(v);
+  if constexpr (lanes >= 16) v = v + shifted<8>(v);
+  return v;
+}
+#else
+template <class V> INL V sums_of_lanes(V v) { for (int k = 1; k < (int)(sizeof v / sizeof v[0]); ++k) v[k] += v[k - 1]; return v; }
+#endif
+INL vd running_sum(vd x, double& carry) {
+  const hd a = sums_of_lanes(x.a), b = sums_of_lanes(x.b), before = carry + hd{}, middle = before + a[W / 2 - 1];
+  carry += a[W / 2 - 1] + b[W / 2 - 1];
+  return {before + a, middle + b};
+}
+INL vf running_sum(vf x, double& carry) { return to_f(running_sum(to_d(x), carry)); }
+INL vl running_sum(vl x, int64_t& carry) {
+  const hl a = sums_of_lanes(x.a) + carry, b = sums_of_lanes(x.b) + a[W / 2 - 1];
+  carry = b[W / 2 - 1];
+  return {a, b};
+}
 // `a` beats `b` in argmax: greater, or a NaN that `b` is not; ties keep the smaller position.
 template <class T> INL auto beats_max(T a, T b) { return gt(a, b) | (ne(a, a) & eq(b, b)); }
 template <class T> INL auto beats_min(T a, T b) { return lt(a, b) | (ne(a, a) & eq(b, b)); }
