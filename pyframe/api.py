@@ -11,7 +11,9 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from inductor.budget import Budget
 from inductor.compile_report import keeping_artifacts
@@ -22,6 +24,7 @@ from .callables import caller_of, compile_class, original, python_function, susp
 from .core.files import skipped_file
 from .errors import UserError
 from .lazy_compiler import LazyCompiler
+from .markers import compilers
 from .markers import graph_break as graph_break
 from .markers import is_compiling as is_compiling
 from .markers import reset as reset
@@ -38,8 +41,9 @@ if TYPE_CHECKING:
 
 def _module(name: str) -> Any:
     """A module of this package that imports the compiler, which a process that loads its captures from disk does not
-    need."""
-    return importing(lambda: importlib.import_module(f".{name}", __package__))
+    need. The program's torch modes do not see what modules do where they are imported."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        return importing(lambda: importlib.import_module(f".{name}", __package__))
 
 
 def compile(
@@ -86,6 +90,9 @@ def compile(
     compiler = made if isolate_recompiles else shared_compiler(_unwrapped(model), made)
     compiled = _compile_with(model, compiler, settings)
     return _with_backwards(compiled, settings) if checked.compiled_autograd else compiled
+
+
+compilers.append(compile)
 
 
 def _with_backwards(compiled: Any, settings: dict[str, Any]) -> Any:
@@ -209,7 +216,8 @@ def _other_options(checked: Options) -> dict[str, Any]:
 
 
 def _compile_with(model: Any, compiler: FrameCompiler | LazyCompiler, settings: dict[str, Any]) -> Any:
-    _C.bind_torch()
+    with _disable_current_modes():
+        _C.bind_torch()
     model = _unwrapped(model)
     if isinstance(model, nn.Module):
         root = root_of(compiler, model)

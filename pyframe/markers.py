@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from . import _C, metrics
+
+compilers: list[Callable[..., Any]] = []  # the public `compile`: a captured function that calls it does not trace it
 
 
 def graph_break() -> None:

@@ -9,6 +9,8 @@ import sys
 import types
 from typing import Any, cast
 
+from torch.utils._python_dispatch import _disable_current_modes
+
 from ..core.source import ConstSource, DictItemSource
 from ..vars.containers.mapping import DictVar, pairs_of
 from ..vars.objects.functions import CellVar, FunctionVar
@@ -133,12 +135,12 @@ def import_name(frame: Frame, name: str) -> None:
         loaded = full in sys.modules
     except ImportError as error:
         frame.tx.raise_(ImportError, *error.args)
+    if builtins.__import__ is not _IMPORT:
+        frame.tx.graph_break("builtin-side-effect", f"import of {full} by a replaced __import__")
     if not loaded and in_torch(frame.code) and full.partition(".")[0] == package.partition(".")[0]:
         importlib.import_module(full)  # torch imports parts of itself where it first needs them
     elif not loaded:
-        frame.tx.graph_break("builtin-side-effect", f"import of {full}, which is not loaded yet")
-    if builtins.__import__ is not _IMPORT:
-        frame.tx.graph_break("builtin-side-effect", f"import of {full} by a replaced __import__")
+        _import_now(frame, full)
     frame.tx.guard(DictItemSource(_BUILTINS, "__import__"), "ID", _IMPORT)
     _loaded(frame, full)
     if not names.truth(frame.tx) and level.constant() == 0:
@@ -146,8 +148,22 @@ def import_name(frame: Frame, name: str) -> None:
     module = _loaded(frame, full)
     for part in names.plain() or () if hasattr(module, "__path__") else ():
         if not hasattr(module, part):  # may be a submodule
-            frame.tx.graph_break("builtin-side-effect", f"import of {full}.{part}, which is not loaded yet")
+            _import_now(frame, f"{full}.{part}")
     frame.push(frame.tx.wrap(module, ConstSource.of(module, full)))
+
+
+def _import_now(frame: Frame, full: str) -> None:
+    """Import a module that is not loaded yet, as the program is about to do. Break the graph if its code might see what
+    the trace has put off until after the graph, or if the import fails."""
+    if not len(frame.tx.effects) and not frame.tx.overrides.in_mode:
+        try:
+            with _disable_current_modes():
+                importlib.import_module(full)
+        except Exception:  # noqa: BLE001  raised again where the program imports the module
+            pass
+        else:
+            return
+    frame.tx.graph_break("builtin-side-effect", f"import of {full}, which is not loaded yet")
 
 
 def _loaded(frame: Frame, full: str) -> Any:

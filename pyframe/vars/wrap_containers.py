@@ -24,7 +24,7 @@ from .objects.annotations import TYPE_FORMS
 from .objects.builtin_instances import SCALARS, BuiltinInstanceVar, kind_of
 from .objects.descriptors import ProxyVar
 from .objects.instances import InstanceVar
-from .objects.namedtuple import NamedTupleVar, acts_as_tuple
+from .objects.namedtuple import NamedTupleVar, acts_as_tuple, is_plain_struct_sequence
 from .objects.simple_namespace import NamespaceVar
 from .protocol.base import Var
 from .protocol.const import ConstVar
@@ -64,7 +64,7 @@ def _plain_layout(cls: type) -> bool:
 
 
 def wrap_list(tx: Tracer, value: Any, source: Source | None) -> Var:
-    structseq = _plain_struct_sequence(type(value))
+    structseq = is_plain_struct_sequence(type(value))
     if type(value) not in (list, tuple, torch.Size) and not structseq and not _plain_named_tuple(type(value)):
         return wrap_object(tx, value, source)
     tx.guard(source, "TYPE", type(value))
@@ -77,13 +77,6 @@ def wrap_list(tx: Tracer, value: Any, source: Source | None) -> Var:
     if type(value) not in (list, tuple):
         return NamedTupleVar(type(value), items, source)
     return TupleVar(items, source) if isinstance(value, tuple) else ListVar(items, source)
-
-
-def _plain_struct_sequence(cls: type) -> bool:
-    """Whether the attributes of instances of `cls`, a class of C, are just the items of the tuple. `time.struct_time`
-    has more attributes than items, `os.stat_result` other ones."""
-    items = getattr(cls, "n_sequence_fields", None)
-    return items is not None and items == getattr(cls, "n_fields", None) and not getattr(cls, "n_unnamed_fields", 0)
 
 
 def wrap_dict(tx: Tracer, value: Any, source: Source | None) -> Var:

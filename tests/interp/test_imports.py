@@ -34,11 +34,47 @@ def test_a_module_of_a_loaded_package(package):
 
     compiled = pyframe.compile(fn, backend="eager")
     assert compiled(2) == (3, "first")
-    assert counters["graph_breaks"]["builtin-side-effect"] == 1
-    pyframe.reset()
-    assert compiled(2) == (3, "first")
     assert not counters["graph_breaks"]
     assert traced_package.first.value == "first"
+
+
+def test_a_module_that_sees_what_the_function_has_changed(package, tmp_path):
+    import traced_package
+
+    (tmp_path / "traced_package" / "reader.py").write_text("import traced_package\nseen = traced_package.value\n")
+
+    def fn(x):
+        traced_package.value = 5
+        from traced_package import reader
+
+        return x + 1, reader.seen
+
+    compiled = pyframe.compile(fn, backend="eager")
+    assert compiled(2) == (3, 5)
+    assert counters["graph_breaks"]["builtin-side-effect"] == 1
+
+
+def test_a_module_whose_import_fails(package, tmp_path):
+    (tmp_path / "traced_package" / "failing.py").write_text("raise ValueError('not today')\n")
+
+    def fn(x):
+        try:
+            import traced_package.failing  # noqa: F401
+        except ValueError as error:
+            return x + 1, str(error)
+
+    compiled = pyframe.compile(fn, backend="eager")
+    assert compiled(2) == (3, "not today")
+
+
+def test_a_module_that_is_not_loaded(package):
+    def fn(x):
+        import traced_package.second
+
+        return x + 1, traced_package.second.value
+
+    compiled = pyframe.compile(fn, backend="eager", fullgraph=True)
+    assert compiled(2) == (3, "second")
 
 
 def test_what_a_package_lacks(package):

@@ -22,7 +22,7 @@ from .exceptions import ExceptionVar
 from .functions import BoundMethodVar, BuiltinVar
 from .instances import InstanceVar
 from .lookup import class_function, guarded_lookup
-from .namedtuple import NamedTupleVar, acts_as_tuple
+from .namedtuple import NamedTupleVar, acts_as_tuple, is_plain_struct_sequence, new_struct_sequence
 from .property_instances import PropertyInstanceVar
 from .simple_namespace import NamespaceVar
 
@@ -99,6 +99,8 @@ def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Map
         return BoundMethodVar(args[0], args[1])
     if base is tuple and hasattr(cls, "_fields") and issubclass(cls, tuple) and acts_as_tuple(cls):
         return NamedTupleVar(cls, args[0].unpack(tx) if args else [])
+    if issubclass(cls, tuple) and is_plain_struct_sequence(cls):
+        return new_struct_sequence(tx, cls, args, kwargs)
     if (model := call_model(cls)) is not None:
         return model(tx, list(args), dict(kwargs))
     kind = builtin_instances.kind_of(cls)

@@ -10,6 +10,7 @@ from typing import Any
 from ...core.source import Source
 from ..codegen import Codegen
 from ..containers.sequence import TupleVar
+from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import constants, fold, make
@@ -34,6 +35,26 @@ def acts_as_tuple(cls: type) -> bool:
     if cls.__dictoffset__ != 0:
         return False
     return all(lookup(cls, name) is lookup(tuple, name) for name in _SPECIAL)
+
+
+def is_plain_struct_sequence(cls: type) -> bool:
+    """Whether the attributes of instances of `cls`, a class of C, are just the items of the tuple. `time.struct_time`
+    has more attributes than items, `os.stat_result` other ones."""
+    items = getattr(cls, "n_sequence_fields", None)
+    return items is not None and items == getattr(cls, "n_fields", None) and not getattr(cls, "n_unnamed_fields", 0)
+
+
+def new_struct_sequence(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    """`cls(sequence)` of a class for which `is_plain_struct_sequence` holds."""
+    given = [*args, *kwargs.values()]
+    if len(given) == 1 and {*kwargs} <= {"sequence"}:
+        if not slots.has_method(given[0], "__iter__") and not slots.has_method(given[0], "__getitem__"):
+            tx.raise_(TypeError, "constructor requires a sequence")
+        items = given[0].unpack(tx)
+        if len(items) == cls.n_sequence_fields:  # type: ignore[attr-defined]
+            return NamedTupleVar(cls, items)
+        given = [make((None,) * len(items))]
+    return fold(tx, cls, *(arg.constant() for arg in given))  # raises an error
 
 
 class NamedTupleVar(TupleVar):

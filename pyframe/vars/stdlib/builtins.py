@@ -20,6 +20,7 @@ from ...core.trace_reliances import note_fields, note_made
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, TupleVar, sorted_items
 from ..numbers.numpy_scalars import NumpyArgumentVar
+from ..numbers.symint import is_unbacked
 from ..objects.abstract_classes import guard_answer
 from ..objects.class_construction import placeholder_object
 from ..objects.classes import ClassVar, SuperVar, is_callable
@@ -57,7 +58,16 @@ def _len(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @register(bool)
 def _to_bool(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if args and isinstance(args[0], TensorVar) and (item := args[0].truth_as_number(tx)) is not None:
+        return item
+    if args and is_unbacked(args[0]):
+        return slots.compare(tx, "!=", args[0], ConstVar(0))
     return bool_var(bool(args) and args[0].truth(tx))
+
+
+@register(sys.intern)
+def _intern(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return fold(tx, sys.intern, args[0].constant())
 
 
 @register(isinstance)

@@ -1,19 +1,22 @@
-"""Functions that torch.compile compiled, called in a traced function: the original is traced.
+"""Functions that torch.compile or pyframe compiled, called in a traced function: the original is traced.
 
-torch's tracer must not run below ours: it would trace the bytecode that ours generates. A call of `torch.compile` in
-the traced function is made after the graph, if the program keeps its result.
+torch's tracer must not run below ours: it would trace the bytecode that ours generates. A call of `compile` in the
+traced function is made after the graph, if the program keeps its result.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ...core.source import AttrSource, Source
+from ...markers import compilers
+from ..protocol import slots
 from ..protocol.base import HeldVar, Var
 from ..protocol.slots import constant_or
 from ..registry import register
@@ -74,6 +77,12 @@ def wrap_compiled(value: types.FunctionType, source: Source | None) -> Var | Non
     return TorchCompiledVar(value, source) if hasattr(value, "_torchdynamo_orig_callable") else None
 
 
-@register(torch.compile)
-def _compile(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    return CompiledVar(torch.compile, args, kwargs)
+def _compile(compile: Callable[..., Any], tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    found = CompiledVar(compile, args, kwargs)
+    if found.model is not None and slots.has_type(found.model, type):
+        return tx.graph_break("unsupported-object", "compile() of a class, which it changes,")
+    return found
+
+
+for _each in (torch.compile, *compilers):
+    register(_each)(functools.partial(_compile, _each))

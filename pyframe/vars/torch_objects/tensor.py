@@ -348,6 +348,16 @@ class TensorVar(Var):
             return bool(value)
         return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
 
+    def truth_as_number(self, tx: Tracer) -> Var | None:
+        """The truth of a tensor of one element as a number that the graph computes; None if it is known or must be."""
+        count = self.fake.numel()
+        if tx.overrides.in_mode or not tx.graph.numbers.makes_numbers or not isinstance(count, int) or count != 1:
+            return None
+        if tx.graph.known.is_known(self):
+            return None
+        truth = self if self.fake.dtype is torch.bool else tx.graph.call_method("ne", [self, ConstVar(0)], {})
+        return tx.graph.call_method("item", [truth], {})
+
     def sizes(self) -> SizeVar:
         sizes = [make(size) for size in self.fake.shape]
         for dim, size in enumerate(sizes):

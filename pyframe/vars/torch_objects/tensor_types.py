@@ -36,6 +36,11 @@ def is_instance(tensor: torch.Tensor, cls: Any) -> bool:
     return bool((tensor.dtype, tensor.layout, tensor.device.type) == (cls.dtype, cls.layout, device))
 
 
+@register(torch.typename)
+def _typename(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return tx.inline(torch.typename, args, kwargs)
+
+
 @register(torch.Tensor, method="type")
 def _type(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     """`tensor.type(...)`, with classes replaced by their names, which generated graph code can contain."""

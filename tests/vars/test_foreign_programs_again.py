@@ -1,0 +1,157 @@
+"""More programs after tests of torch's own tracer that broke the graph, or differed from eager, here once."""
+
+from __future__ import annotations
+
+import sys
+import typing
+from typing import Any
+
+import pytest
+import torch
+from util import alike
+
+import pyframe
+from pyframe.metrics import counters
+
+X = torch.tensor([2.0, 0.5])
+
+
+def compiled(fn: Any, **settings: Any) -> Any:
+    return pyframe.compile(fn, backend="eager", fullgraph=True, **settings)
+
+
+# ---- id() ----
+class Place:
+    pass
+
+
+def test_id_in_arithmetic_and_compared_with_numbers() -> None:
+    place, table = Place(), {"a": 1}
+
+    def known(x, number):
+        if number == id(x):
+            return x + 1
+        if id(place) == number or id(Place) == number:
+            return x + 2
+        return x + 3 if id(table) - number == 0 else x + 4
+
+    run = compiled(known)
+    y = X.clone()
+    for x, number in ((X, id(X)), (X, id(y)), (y, id(y)), (y, id(X)), (X, id(place)), (X, id(Place)), (X, id(table))):
+        alike(run(x, number), known(x, number))
+
+
+def test_id_of_another_object_is_another_capture() -> None:
+    def halved(x, cls):
+        return x + id(cls) // 2 % 1000
+
+    run = compiled(halved)
+    for cls in (Place, int, Place):
+        alike(run(X, cls), halved(X, cls))
+
+
+def test_id_of_a_new_object_has_no_number() -> None:
+    def compare(x):
+        new = Place()
+        return x + 1, id(new) == 3
+
+    alike(pyframe.compile(compare, backend="eager")(X), compare(X))
+    assert counters["graph_breaks"]["unsupported-object"] == 1
+
+
+# ---- bool() ----
+def test_bool_of_a_tensor_is_a_number_of_the_graph() -> None:
+    def positive(x):
+        found = bool(x.sum() > 0)
+        return x + found, found, bool(x[0]), bool(x.int().sum().item()), bool(x.sum().item())
+
+    run = compiled(positive)
+    for x in (X, -X, torch.zeros(2)):
+        alike(run(x), positive(x))
+
+
+def test_bool_of_a_tensor_decides_a_branch_or_a_loop() -> None:
+    def branch(x):
+        x = x + 1
+        return x * 2 if bool(x.sum() > 0) else x * 3
+
+    def loop(x):
+        count = 0
+        while not bool(x.sum() > 10):
+            x, count = x + 1, count + 1
+        return x, count
+
+    for fn in (branch, loop):
+        run = pyframe.compile(fn, backend="eager")
+        for x in (X, -4 * X, X + 6):
+            alike(run(x), fn(x))
+
+
+def test_bool_of_several_elements_raises() -> None:
+    with pytest.raises(RuntimeError, match="ambiguous"):
+        pyframe.compile(lambda x: bool(x), backend="eager")(X)
+
+
+# ---- struct sequences of torch ----
+def test_return_types_made_by_the_program() -> None:
+    def make(x):
+        found = torch.return_types.max([x, x + 1])
+        errors = []
+        for items in ((x,), 3):
+            try:
+                torch.return_types.max(items)
+            except TypeError as error:
+                errors.append(str(error))
+        return found, found.values + found.indices, torch.return_types.qr((x, None)).R, errors
+
+    got, want = compiled(make)(X), make(X)
+    assert type(got[0]) is torch.return_types.max
+    alike(tuple(got[0]), tuple(want[0]))
+    alike(got[1:], want[1:])
+
+
+def test_trees_with_return_types() -> None:
+    def double(x):
+        return torch.utils._pytree.tree_map(lambda y: y * 2, {"a": torch.return_types.max((x, x))})
+
+    got = compiled(double)(X)["a"]
+    assert type(got) is torch.return_types.max
+    alike(tuple(got), (2 * X, 2 * X))
+
+
+# ---- compile() in a captured function ----
+def test_compile_called_in_a_captured_function() -> None:
+    def double(x, by=2):
+        return x * by
+
+    class Layer(torch.nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    def outer(x):
+        made = pyframe.compile(double, backend="eager")
+        decorated = pyframe.compile(backend="eager")(double)
+        return made, made(x) + decorated(x, 3) + pyframe.compile(Layer(), backend="eager")(x)
+
+    made, result = compiled(outer)(X)
+    alike(result, 5 * X + X + 1)
+    alike(made(X), 2 * X)
+    assert made.__wrapped__ is double
+
+
+def test_compile_under_a_dispatch_mode() -> None:
+    class Doubles(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return torch.ops.aten.mul.Tensor(args[0], args[1])
+
+    with Doubles():
+        result = pyframe.compile(lambda x: torch.add(x, x), backend="eager")(X)
+    alike(result, X * X)
+
+
+# ---- text ----
+def test_interned_text_and_names_of_types() -> None:
+    def names(x, text):
+        return x + 1, sys.intern("a" + text), torch.typename(x), torch.typename(typing.Any), torch.typename(Place)
+
+    alike(compiled(names)(X, "b"), names(X, "b"))
