@@ -47,6 +47,7 @@ from .higher_order import (  # noqa: F401  registers the models of these modules
     saved_hooks,
     tensor_hooks,
     transforms,
+    wrappers,
 )
 from .numbers.dynamic import wrap_number, wrap_tensor
 from .numbers.numpy_calls import NUMPY_FUNCTIONS, wrap_function

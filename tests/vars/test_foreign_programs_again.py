@@ -8,6 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch._higher_order_ops import InvokeQuant
+from torch._higher_order_ops.hints_wrap import hints_wrapper
+from torch._higher_order_ops.strict_mode import strict_mode
+from torch._higher_order_ops.wrap import (
+    wrap,
+    wrap_activation_checkpoint,
+    wrap_with_autocast,
+    wrap_with_set_grad_enabled,
+)
 from util import alike
 
 import pyframe
@@ -155,3 +164,59 @@ def test_interned_text_and_names_of_types() -> None:
         return x + 1, sys.intern("a" + text), torch.typename(x), torch.typename(typing.Any), torch.typename(Place)
 
     alike(compiled(names)(X, "b"), names(X, "b"))
+
+
+# ---- operators that call functions ----
+def test_operators_that_call_a_function() -> None:
+    layer = torch.nn.Linear(2, 2)
+
+    def called(x, y):
+        kept = []
+
+        def add(x, y=3, *, z=None):
+            kept.append(x + 1)
+            return (x * 2) + y if z is None else {"z": z, "x": x}
+
+        inner = wrap(lambda x: wrap(lambda x: x + y, x), x)
+        return inner, wrap(add, x), wrap(add, x, y=y, z=4), wrap(layer, x), kept
+
+    alike(compiled(called)(X, X + 1), called(X, X + 1))
+
+
+def test_operators_that_call_a_function_under_a_setting() -> None:
+    def called(x):
+        quantized = InvokeQuant(codegen_low_precision=False)(lambda x, y: (x * y,), x, x)
+        hinted = hints_wrapper(lambda x: x * 3, (x,), {}, hints={"outer": True})
+        halves = wrap_with_autocast("cpu", torch.bfloat16, True, None, lambda x: x.outer(x) @ x, x)
+        return quantized, hinted, halves, wrap_with_set_grad_enabled(False, lambda x: x * 2, x)
+
+    x = X.clone().requires_grad_()
+    got, want = compiled(called)(x), called(x)
+    alike(got, want)
+    assert [t.requires_grad for t in got[1:]] == [t.requires_grad for t in want[1:]] == [True, True, False]
+    alike(compiled(lambda x: strict_mode(lambda x: (x.sin(),), (x,)))(X), (X.sin(),))
+
+
+def test_wrapped_checkpoint() -> None:
+    """torch runs it in its compiler only."""
+    x = X.clone().requires_grad_()
+    compiled(lambda x: wrap_activation_checkpoint(lambda x: x.sin(), x, use_reentrant=False))(x).sum().backward()
+    alike(x.grad, X.cos())
+
+
+def test_breaks_in_functions_that_torch_does_not_read() -> None:
+    @torch._dynamo.nonstrict_trace
+    def double(x):
+        torch._dynamo.graph_break()
+        return x * 2
+
+    def called(x):
+        return double(x) + 1
+
+    alike(compiled(called)(X), called(X))
+
+
+def test_vmap_over_dimensions_that_arguments_lack() -> None:
+    for run in (lambda x: torch.vmap(torch.sin, in_dims=2)(x), lambda x: torch.vmap(torch.add)(x, x[:1])):
+        with pytest.raises(ValueError, match="vmap"):
+            pyframe.compile(run, backend="eager")(X)

@@ -52,6 +52,8 @@ def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     tensors = tensors_of(tx, TupleVar(operands), "arguments")[0]
     if not any(dim is not None for dim in spread):
         return tx.graph_break("unsupported-object", "torch.vmap without a batched argument")
+    if not _fit(tensors, spread):
+        return tx.graph_break("exception-in-traced-code", "torch.vmap with in_dims that the arguments do not have")
     with tx.graph.fake_mode:
         fakes = [t.fake.detach() if d is None else _one_of(t.fake.detach(), d) for t, d in zip(tensors, spread)]
     body = Body(tx, fn, operands, kwargs, fakes)  # keyword arguments are not batched
@@ -60,6 +62,14 @@ def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         to = to[0]
     apply = Vmapped(body.gm, every, _dims_of(tx, to, body.result), mode, size)
     return body.node(tx, apply, "vmapped", body.restore)
+
+
+def _fit(tensors: Sequence[TensorVar], dims: Sequence[int | None]) -> bool:
+    """Whether each tensor has its dimension, and all known sizes of these dimensions are equal."""
+    ranks = [(t.fake.shape, dim) for t, dim in zip(tensors, dims, strict=True) if dim is not None]
+    if not all(-len(shape) <= dim < len(shape) for shape, dim in ranks):
+        return False
+    return len({shape[dim] for shape, dim in ranks if type(shape[dim]) is int}) <= 1
 
 
 def _one_of(batch: torch.Tensor, dim: int) -> torch.Tensor:

@@ -110,13 +110,21 @@ class DirectionVar(FunctionVar):
         self.whole_frame = whole_frame
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if in_torch(tx.frames[-1].code):
+        if in_torch(tx.frames[-1].code) or _is_nonstrict(tx):
             return ConstVar(None)
         message = constant_or(args[0] if args else kwargs.get("msg", ConstVar("")), "")
         what = f"torch._dynamo.{self.name} was called" + (f": {message}" if message else "")
         if self.whole_frame and len(tx.frames) == 1:
             tx.run_eagerly(what)
         return tx.graph_break("explicit-break", what)
+
+
+def _is_nonstrict(tx: Tracer) -> bool:
+    """Whether a function marked with `torch._dynamo.nonstrict_trace` is being traced: torch does not read its code."""
+    nonstrict = getattr(sys.modules.get("torch._dynamo.decorators"), "nonstrict_trace", None)
+    if nonstrict is None:
+        return False
+    return any(frame.code in nonstrict.__code__.co_consts for frame in tx.frames)
 
 
 class PatchSettingsVar(FunctionVar):
