@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..autocast import without_autocast
 from ..fx_utils.arguments import tensors_in
@@ -34,6 +35,15 @@ class WrongInPlace(RuntimeError):
     """Eager would raise: the result has another size or dtype than the tensor to write to, or operands overlap it."""
 
 
+class ConvertedOut(WrongInPlace):
+    """Eager converts the result to the dtype of the tensor passed as `out=`, which thus holds what the function computes
+    without `out=`; `dtype`: this argument is needed in its place."""
+
+    def __init__(self, message: str, dtype: torch.dtype | None = None) -> None:
+        super().__init__(message)
+        self.dtype = dtype
+
+
 def call_operator(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """`run(*args, **kwargs)`. The only place that calls the operator: an exception raised here is the operator's."""
     return run(*args, **kwargs)
@@ -53,12 +63,50 @@ def check_out(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     for k, x in enumerate(outs):
         if any(_shares_partly(x, y) for y in (*given, *outs[:k])):
             raise WrongInPlace("an operand and the written-to tensor refer to a single memory location")
-    values = tensors_in(call_operator(run, args, {name: value for name, value in kwargs.items() if name != "out"}))
+    rest = {name: value for name, value in kwargs.items() if name != "out"}
+    values = tensors_in(call_operator(run, args, rest))
     for x, value in zip(outs, values):
-        if value.dtype != x.dtype:
-            raise WrongInPlace(f"a result of {value.dtype} for an out tensor of {x.dtype}")
         if _was_resized(x, tuple(value.shape)):
             raise WrongInPlace(f"a result of shape {list(value.shape)} for an out tensor of shape {list(x.shape)}")
+    for x, value in zip(outs, values):
+        if value.dtype != x.dtype:
+            message = f"a result of {value.dtype} for an out tensor of {x.dtype}"
+            if kwargs["out"] is not x or (torch.is_grad_enabled() and any(y.requires_grad for y in (x, *given))):
+                raise WrongInPlace(message)
+            if not given and "dtype" not in rest and _takes_dtype(run, args, {**rest, "dtype": x.dtype}):
+                raise ConvertedOut(message, x.dtype)
+            if torch.can_cast(value.dtype, x.dtype) and _is_pointwise(run, args, rest):
+                raise ConvertedOut(message)
+            raise WrongInPlace(message)
+
+
+def _takes_dtype(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function that creates a tensor of numbers alone takes a dtype."""
+    try:
+        call_operator(run, args, kwargs)
+    except (TypeError, RuntimeError):
+        return False
+    return True
+
+
+class _Operators(TorchDispatchMode):
+    """Notes which operators run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def _is_pointwise(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function runs pointwise operators alone: they compute in the dtype of the operands, and convert the
+    result. Reductions, for one, may add in the dtype of the out tensor."""
+    with _Operators() as operators:
+        call_operator(run, args, kwargs)
+    return all(torch.Tag.pointwise in func.tags for func in operators.seen)
 
 
 def _shares_partly(x: torch.Tensor, y: torch.Tensor) -> bool:

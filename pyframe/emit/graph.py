@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._device import _device_constructors
 
 from inductor.aot.fake import forget_tensors
-from inductor.aot.in_place import check_out, run_in_place
+from inductor.aot.in_place import ConvertedOut, check_out, run_in_place
 from inductor.overlap import memory_of
 
 from ..core import symbolic
@@ -275,6 +275,10 @@ class GraphBuilder:
         try:
             with issued_warnings(bool(tx.warning_contexts)) as issued:
                 result = self._run(target, run, fake_args, fake_kwargs)
+        except ConvertedOut as error:
+            rest = {name: value for name, value in kwargs.items() if name != "out"}
+            value = self._add(kind, target, run, args, rest if error.dtype is None else rest | {"dtype": error.dtype})
+            return self.call_method("copy_", [kwargs["out"], value], {})
         except _FAILURES as error:
             if self._may_try_again(error):
                 return self._add(kind, target, run, args, kwargs)

@@ -220,3 +220,39 @@ def test_vmap_over_dimensions_that_arguments_lack() -> None:
     for run in (lambda x: torch.vmap(torch.sin, in_dims=2)(x), lambda x: torch.vmap(torch.add)(x, x[:1])):
         with pytest.raises(ValueError, match="vmap"):
             pyframe.compile(run, backend="eager")(X)
+
+
+# ---- out= ----
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_out_tensors_of_another_dtype(backend: str) -> None:
+    def fill(x, n, out, number, counts):
+        filled = torch.add(x, n, alpha=2, out=out), torch.eq(x, 2, out=x.clone()), torch.add(2, 3, out=number)
+        torch.arange(4, out=counts)
+        return filled, filled[0] is out, filled[0] + number, torch.mul(other=n, input=x, out=x.clone().half())
+
+    def arguments():
+        return X.clone(), torch.tensor([1, 2]), torch.zeros(2).double(), torch.zeros(()), torch.zeros(4).double()
+
+    given, expected = arguments(), arguments()
+    run = pyframe.compile(fill, backend=backend, fullgraph=True)
+    alike(run(*given), fill(*expected))
+    alike(given, expected)
+
+
+def test_out_tensors_that_eager_refuses_or_adds_in() -> None:
+    double, ints = torch.zeros(()).double(), torch.zeros(2, dtype=torch.int32)
+    pyframe.compile(lambda x, out: torch.sum(x, 0, out=out), backend="eager")(torch.tensor([1e8, 1.0, 1.0]), double)
+    assert double.item() == torch.sum(torch.tensor([1e8, 1.0, 1.0]), 0, out=torch.zeros(()).double()).item()
+    for x, out in ((X, ints), (X.clone().requires_grad_(), torch.zeros(2).double())):
+        with pytest.raises(RuntimeError):
+            pyframe.compile(lambda x, out: torch.add(x, x, out=out), backend="eager")(x, out)
+
+
+def test_random_numbers_in_an_out_tensor_of_another_dtype() -> None:
+    def draw(out):
+        return torch.randint(17, (5,), out=out)
+
+    torch.manual_seed(0)
+    want = draw(torch.zeros(5, dtype=torch.int32))
+    torch.manual_seed(0)
+    alike(compiled(draw)(torch.zeros(5, dtype=torch.int32)), want)
