@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import types
 
 import pytest
 
@@ -87,3 +89,31 @@ def test_what_a_package_lacks(package):
             return x, str(error)[:30]
 
     assert pyframe.compile(fn, backend="eager")(2) == fn(2)
+
+
+def test_imports_by_functions(package, monkeypatch):
+    import traced_package
+    import traced_package.first
+
+    def fn(x):
+        found = __import__("sys").displayhook, importlib.import_module(".first", "traced_package").value
+        return x + 1, found, __import__("traced_package.first").value, importlib.import_module("traced_package").value
+
+    compiled = pyframe.compile(fn, backend="eager", fullgraph=True)
+    assert compiled(2) == fn(2)
+    monkeypatch.setattr(sys, "displayhook", print)
+    assert compiled(2) == fn(2)
+    monkeypatch.setattr(traced_package, "value", 7)
+    assert compiled(2) == fn(2)
+    monkeypatch.setitem(sys.modules, "traced_package", types.SimpleNamespace(value=8))
+    monkeypatch.setitem(sys.modules, "traced_package.first", types.SimpleNamespace(value=9))
+    assert compiled(2) == fn(2) == (3, (print, 9), 8, 8)
+
+
+def test_a_function_that_loads_a_module(package):
+    def fn(x):
+        return x + 1, importlib.import_module("traced_package.second").value
+
+    compiled = pyframe.compile(fn, backend="eager")
+    assert compiled(2) == (3, "second")
+    assert counters["graph_breaks"]["builtin-side-effect"] == 1

@@ -45,6 +45,7 @@ from . import (  # noqa: F401  registers the models of these modules
     builtins_containers,
     builtins_iterate,
     builtins_operator,
+    imports,
     locks,
     warnings,
 )
