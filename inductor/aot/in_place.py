@@ -36,8 +36,8 @@ class WrongInPlace(RuntimeError):
 
 
 class ConvertedOut(WrongInPlace):
-    """Eager converts the result to the dtype of the tensor passed as `out=`, which thus holds what the function computes
-    without `out=`; `dtype`: this argument is needed in its place."""
+    """Eager converts the result to the dtype of the tensor passed as `out=`, which thus holds what the function
+    computes without `out=`; `dtype`: this argument is needed in its place."""
 
     def __init__(self, message: str, dtype: torch.dtype | None = None) -> None:
         super().__init__(message)

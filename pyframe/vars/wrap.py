@@ -85,6 +85,7 @@ from .torch_objects import (  # noqa: F401  registers the models of these module
     scaled_operators,
     tensor_copy,
     tensor_state,
+    torch_sizes,
 )
 from .torch_objects.contexts import DeviceVar, wrap_autocast
 from .torch_objects.generators import wrap_generator

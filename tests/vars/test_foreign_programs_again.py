@@ -256,3 +256,53 @@ def test_random_numbers_in_an_out_tensor_of_another_dtype() -> None:
     want = draw(torch.zeros(5, dtype=torch.int32))
     torch.manual_seed(0)
     alike(compiled(draw)(torch.zeros(5, dtype=torch.int32)), want)
+
+
+# ---- torch.Size ----
+def test_sizes_of_objects_with_an_index() -> None:
+    class Five:
+        def __index__(self):
+            return 5
+
+    def sizes(x, n):
+        errors = []
+        for items in ([2.0], ["a"], [torch.tensor(2.0)], [None]):
+            try:
+                torch.Size(items)
+            except TypeError as error:
+                errors.append(str(error))
+        found = torch.Size([torch.tensor(x.shape[0]), 4])
+        known = {torch.Size([2, 4]): "found"}
+        return x.new_zeros(torch.Size([n, 2])), found, known.get(found), torch.Size([Five(), True, x.shape[0]]), errors
+
+    for n in (3, 5):
+        alike(compiled(sizes)(X, torch.tensor(n)), sizes(X, torch.tensor(n)))
+
+
+# ---- subclasses of Parameter ----
+class Quantized(torch.nn.Parameter):
+    def __new__(cls, data, requires_grad=False, kind=None):
+        return torch.Tensor._make_subclass(cls, data, requires_grad)
+
+    def __init__(self, *args, kind=None, **kwargs):
+        self.kind = kind
+
+    def plain(self):
+        return torch.Tensor._make_subclass(torch.Tensor, self, self.requires_grad)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        kind = next((arg.kind for arg in args if isinstance(arg, cls)), None)
+        if isinstance(result, tuple | list):
+            return type(result)([cls(item, kind=kind) for item in result])
+        return cls(result, kind=kind) if isinstance(result, torch.Tensor) else result
+
+
+def test_parameters_of_a_class_whose_functions_keep_attributes() -> None:
+    def scaled(x):
+        y = x * 2
+        y = y + y.kind
+        return y.plain() * 3, x.unbind(0)[0].kind, type(y)
+
+    alike(compiled(scaled)(Quantized(torch.ones(2), kind=42)), scaled(Quantized(torch.ones(2), kind=42)))

@@ -69,8 +69,22 @@ class TorchCompiledVar(HeldVar):
         return tx.call(tx.wrap(original, source), args, kwargs)
 
 
+class CompileVar(HeldVar):
+    """pyframe's `compile`."""
+
+    __slots__ = ()
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return _compile(self.value, tx, list(args), dict(kwargs))
+
+
 def wrap_compiled(value: types.FunctionType, source: Source | None) -> Var | None:
-    """The Var of a function that torch.compile returned; None for any other."""
+    """The Var of pyframe's `compile`, or of a function that torch.compile returned; None for any other."""
+    if any(value is each for each in compilers):
+        return CompileVar(value, source)
     eval_frame = sys.modules.get("torch._dynamo.eval_frame")  # defines the function
     if eval_frame is None or value.__globals__ is not vars(eval_frame):
         return None
@@ -84,5 +98,4 @@ def _compile(compile: Callable[..., Any], tx: Tracer, args: list[Var], kwargs: d
     return found
 
 
-for _each in (torch.compile, *compilers):
-    register(_each)(functools.partial(_compile, _each))
+register(torch.compile)(functools.partial(_compile, torch.compile))

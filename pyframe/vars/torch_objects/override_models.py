@@ -134,7 +134,7 @@ def _converted(tx: Tracer, value: Var, kind: type) -> Var:
 @register(DISABLED, overridable=False)
 def _disabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`torch._C._disabled_torch_function_impl`."""
-    return _called(tx, _by_name(args[1:], kwargs))
+    return _called(tx, _by_name(args, kwargs))
 
 
 @register(torch.Tensor, method="as_subclass")
@@ -148,8 +148,9 @@ def _as_subclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @register(torch.Tensor._make_subclass, overridable=False)
 def _make_subclass(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """`torch.Tensor._make_subclass(cls, data)`."""
-    if len(args) != 2 or kwargs or not slots.has_type(args[1], torch.Tensor):
+    """`torch.Tensor._make_subclass(cls, data)`; a third argument says whether the result requires a gradient."""
+    requires_grad = slots.constant_or(args[2], None) if len(args) == 3 else False
+    if len(args) not in (2, 3) or requires_grad is not False or kwargs or not slots.has_type(args[1], torch.Tensor):
         return tx.graph_break("unsupported-object", "torch.Tensor._make_subclass() with these arguments")
     detached = tx.graph.call_method("detach", [without_subclass(args[1])], {})
     assert isinstance(detached, TensorVar)

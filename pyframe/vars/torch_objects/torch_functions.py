@@ -18,7 +18,7 @@ from inductor import torch_compat
 from ...core.source import CallSource, ConstSource
 from ...core.trace_reliances import note_call
 from ..codegen import Codegen
-from ..containers.sequence import SequenceVar, SizeVar
+from ..containers.sequence import SequenceVar
 from ..numbers.symint import NumberVar
 from ..numbers.unbacked import check
 from ..objects.originals import as_first_seen, in_torch
@@ -324,14 +324,6 @@ class TorchFunctionVar(HeldVar):
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
-
-
-@register(torch.Size)
-def _size(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """`torch.Size(iterable)`."""
-    if len(args) > 1 or kwargs:
-        tx.raise_(TypeError, "torch.Size() takes one iterable")
-    return SizeVar(args[0].unpack(tx) if args else [])
 
 
 def _constant_of(cls: type) -> Handler:
