@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import typing
 from typing import Any
@@ -306,3 +307,30 @@ def test_parameters_of_a_class_whose_functions_keep_attributes() -> None:
         return y.plain() * 3, x.unbind(0)[0].kind, type(y)
 
     alike(compiled(scaled)(Quantized(torch.ones(2), kind=42)), scaled(Quantized(torch.ones(2), kind=42)))
+
+
+# ---- functions allowed in the graph ----
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    x: torch.Tensor
+    by: int = 2
+    more: list[int] = dataclasses.field(default_factory=lambda: [5], kw_only=True)
+
+
+@torch.compiler.allow_in_graph
+def scaled(scale, extra):
+    assert type(scale) is Scale
+    return scale.x * scale.by + scale.more[0] + extra
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_frozen_dataclasses_as_arguments_of_nodes(backend: str) -> None:
+    def call(x, given):
+        return scaled(Scale(x + 1), 1), scaled(Scale(x, 4, more=[6]), x), scaled(given, 2)
+
+    run = pyframe.compile(call, backend=backend, fullgraph=True)
+    for by in (2, 3):
+        x = X.clone().requires_grad_()
+        alike(run(x, Scale(x, by)), call(x, Scale(x, by)))
+        torch.cat(run(x, Scale(x, by))).sum().backward()
+        alike(x.grad, torch.full((2,), 2.0 + 5 + by))

@@ -33,6 +33,7 @@ from .contexts import EXIT_ATTENTION
 from .filled import fill
 from .number_tensors import of_number
 from .numpy_arrays import dtype_of_scalars, from_array
+from .object_arguments import with_fields
 from .overrides import OPERATORS, leaves_of
 from .stacked import stack
 from .tensor import TensorVar
@@ -303,6 +304,8 @@ class TorchFunctionVar(HeldVar):
         for model in (compare, fill, stack):
             if (found := model(tx, value, args, kwargs)) is not None:
                 return found
+        if is_allowed(value):
+            value, args = with_fields(tx, value, args)
         result = tx.graph.call(value, args, kwargs)
         if isinstance(result, ConstVar) and result.value is not None:
             self._guard_setting(tx, args, kwargs, result.value)
