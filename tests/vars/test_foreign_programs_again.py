@@ -334,3 +334,26 @@ def test_frozen_dataclasses_as_arguments_of_nodes(backend: str) -> None:
         alike(run(x, Scale(x, by)), call(x, Scale(x, by)))
         torch.cat(run(x, Scale(x, by))).sum().backward()
         alike(x.grad, torch.full((2,), 2.0 + 5 + by))
+
+
+# ---- numbers of the graph in tensors ----
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_tensors_of_sizes_of_data(backend: str) -> None:
+    def made(x):
+        n = x.nonzero().squeeze(-1).numel()
+        nested = torch.tensor([[n, 1], [2, n + 1]]), torch.tensor([(n, x.sum()), (2.5, 1)], dtype=torch.float64)
+        return torch.tensor(n), torch.tensor([n, 0.5]), torch.as_tensor(n), torch.as_tensor([0, n]), *nested
+
+    run = pyframe.compile(made, backend=backend, fullgraph=True)
+    for x in (torch.tensor([1, 0, 0, 5]), torch.tensor([0, 1, 2])):
+        alike(run(x), made(x))
+
+
+def test_new_tensor_of_sizes_of_data() -> None:
+    def counts(x):
+        n = x.nonzero().squeeze(-1).numel()
+        lists = x.new_tensor([n]), x.new_tensor([[n, n + 1], [n * x.shape[0], 2]])
+        return *lists, x.new_tensor([n, 1], dtype=torch.float64), x.new_tensor(n), x.new_tensor([1, 2])
+
+    for x in (torch.tensor([1, 0, 0, 5]), torch.tensor([0.0, 1.0, 2.0])):
+        alike(compiled(counts)(x), counts(x))

@@ -49,7 +49,7 @@ def of_number(tx: Tracer, function: Any, args: Sequence[Var], kwargs: Mapping[st
         return None
     given = {**dict(zip(rule.names, args, strict=False)), **kwargs}
     number = given.pop(rule.value, None)
-    if number is None or not _varies(number) or not given.keys() <= {*rule.names, *rule.options}:
+    if number is None or not _varies(number, function in _READ_NUMBERS) or not given.keys() <= {*rule.names, *rule.options}:
         return None
     if slots.constant_or(given.get("requires_grad", ConstVar(None)), True) not in (None, False):
         return None
@@ -63,9 +63,14 @@ def of_number(tx: Tracer, function: Any, args: Sequence[Var], kwargs: Mapping[st
     return tx.call(MethodVar(empty, "fill_"), [number], {})
 
 
-def _varies(var: Var) -> bool:
+# What reads the value of a number, which a number of tensor data does not have while tracing.
+_READ_NUMBERS = (torch.tensor, torch.as_tensor)
+
+
+def _varies(var: Var, of_data: bool) -> bool:
+    """Whether a number varies; with `of_data`, also one that is known at run time only."""
     number = var.number if isinstance(var, NumpyArgumentVar) else var
-    if not isinstance(number, NumberVar) or number.is_constant() or is_unbacked(number):
+    if not isinstance(number, NumberVar) or number.is_constant() or is_unbacked(number) and not of_data:
         return False
     return number.python_type() in (int, float)
 
