@@ -52,7 +52,7 @@ class _Plain:
 
 
 def _instance(cls: type, names: Sequence[str], values: Sequence[Any]) -> Any:
-    instance = object.__new__(cls)
+    instance: Any = object.__new__(cls)
     for name, value in zip(names, values, strict=True):
         object.__setattr__(instance, name, value)
     return instance
