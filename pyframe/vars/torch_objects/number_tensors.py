@@ -49,7 +49,9 @@ def of_number(tx: Tracer, function: Any, args: Sequence[Var], kwargs: Mapping[st
         return None
     given = {**dict(zip(rule.names, args, strict=False)), **kwargs}
     number = given.pop(rule.value, None)
-    if number is None or not _varies(number, function in _READ_NUMBERS) or not given.keys() <= {*rule.names, *rule.options}:
+    if number is None or not _varies(number, function in _READ_NUMBERS):
+        return None
+    if not given.keys() <= {*rule.names, *rule.options}:
         return None
     if slots.constant_or(given.get("requires_grad", ConstVar(None)), True) not in (None, False):
         return None
