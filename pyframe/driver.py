@@ -155,6 +155,7 @@ class FrameCompiler:
         self.announced: set[tuple[str, str, int] | None] = set()
         self.kept_settings = kept_settings(options, backend_name)
         self.looked_up: WeakCodes = {}  # code objects of which no kept capture fits, as `LazyCompiler` has found
+        self.calls = store.Calls()
         self.kept_before: Any = None  # under config.frame_cache = "check": the record of an earlier process
         self.on_disk: str | None = None  # what `Capture` has of that name, of the last capture
         self.backend_seconds = threading.local()  # `spent`: seconds in the backend during this thread's current capture
@@ -301,22 +302,26 @@ class FrameCompiler:
         if self.looked_up.pop(id(func.__code__), None) is not None:
             return None
         shown = stages.compiling_is_shown() or self.captures is not None
-        if entries or shown or self.kept_settings is None or not self._keeps(func):
+        if shown or self.kept_settings is None or not self._keeps(func):
             return None
-        found = store.find(func, locals_, self.kept_settings, self.owner, lambda: self.backend)
+        found = store.find(func, locals_, self.kept_settings, self.owner, lambda: self.backend, self.calls)
         if found is None:
             return None
         entry, record = found
         if config.frame_cache == "check":
             self.kept_before = record
             return None
-        self.note_loaded(func.__code__, entry.code, record.arguments)
+        self.note_loaded(func.__code__, entry.code, record.arguments, record.varied)
         _C.install(func.__code__, entry)
         return entry
 
-    def note_loaded(self, code: types.CodeType, generated: types.CodeType | None, arguments: tuple[Any, ...]) -> None:
-        """Note that an entry was loaded from disk, and the sizes and numbers that its capture had as arguments."""
-        self.history.setdefault(code, CaptureHistory()).note(code.co_varnames, arguments)
+    def note_loaded(
+        self, code: types.CodeType, generated: types.CodeType | None, arguments: tuple[Any, ...],
+        varied: tuple[Any, ...],
+    ) -> None:
+        """Note that an entry was loaded from disk, the sizes and numbers that its capture had as arguments, and which
+        of them vary in it (see FrameRecord)."""
+        self.history.setdefault(code, CaptureHistory()).note(code.co_varnames, arguments, varied)
         if generated is not None:
             weak_codes.add(self.generated, generated)
         if id(code) not in self.codes_with_entries:
@@ -332,14 +337,14 @@ class FrameCompiler:
     def _keep(self, func: types.FunctionType, result: TraceResult, trace: Trace, lowered: LoweredGuards) -> None:
         """Keep a capture on disk, if that is possible."""
         self.on_disk = None
-        if not self._keeps(func) or trace.captures:
+        if not self._keeps(func):
             return
         make = functools.partial(kept_captures.record_of, func, trace.entry_locals, result, trace, lowered)
         before, self.kept_before = self.kept_before, None
         if before is not None:
             kept_captures.compare(before, make())
         assert self.kept_settings is not None
-        reason = store.keep(func, trace.entry_locals, self.kept_settings, make)
+        reason = store.keep(func, trace.entry_locals, self.kept_settings, make, self.calls)
         self.on_disk = "kept on disk" if reason is None else f"not kept on disk: {reason}"
 
     def _importing(self, func: types.FunctionType) -> bool:

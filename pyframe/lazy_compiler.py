@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from inductor.log.stages import compiling_is_shown
+from inductor.log.stages import compiling_is_shown, is_shown
 from inductor.process.compile_lock import compile_lock, importing, make_once
 
 from . import _C, config, originals, stance
@@ -20,10 +20,12 @@ from .core import weak_codes
 from .core.weak_codes import WeakCodes
 from .errors import Unsupported
 from .frame_cache.context import is_plain_context
+from .metrics import counters
 from .options import Options, kept_settings
 
 if TYPE_CHECKING:
     from .driver import FrameCompiler
+    from .frame_cache.record import FrameRecord
 
 _COMPILER = f"{__package__}.driver"
 
@@ -39,8 +41,9 @@ class LazyCompiler:
         self.owner = object()
         self.always: set[types.CodeType] = set()
         self._loaded: WeakCodes = {}  # code objects for which an entry was loaded
-        # Of each loaded entry: the code object, the replacement code and what the capture records of the arguments.
-        self._entries: list[tuple[weakref.ref[types.CodeType], weakref.ref[types.CodeType], tuple[Any, ...]]] = []
+        # Of each loaded entry: the code object, the replacement code and what the capture records of the frame.
+        self._entries: list[tuple[weakref.ref[types.CodeType], weakref.ref[types.CodeType], FrameRecord]] = []
+        self._calls: Any = None  # see `store.Calls`
         self._compiler: FrameCompiler | None = None
         self._kept = kept_settings(options, "inductor")
         weakref.finalize(self, _release, self.owner, self._loaded).atexit = False
@@ -53,7 +56,7 @@ class LazyCompiler:
                 entry = make_once(
                     (id(self), id(func.__code__)),
                     lambda: self._find_entry(func, locals_, state),
-                    lambda: self._load(func, locals_),
+                    lambda: self._load(func, locals_, state),
                 )
                 if entry is not None:
                     return entry
@@ -79,10 +82,11 @@ class LazyCompiler:
     def _create(self, driver: Any) -> FrameCompiler:
         backend = self._backend()
         compiler: FrameCompiler = driver.FrameCompiler(backend, self.options, "inductor", self.owner, self.always)
-        for ref, generated, arguments in self._entries:
+        for ref, generated, record in self._entries:
             if (code := ref()) is not None:
-                compiler.note_loaded(code, generated(), arguments)
+                compiler.note_loaded(code, generated(), record.arguments, record.varied)
         self._entries.clear()
+        compiler.calls = self._calls or compiler.calls
         return compiler
 
     def _run_uncaptured(self, func: types.FunctionType) -> None:
@@ -102,21 +106,27 @@ class LazyCompiler:
         """Whether a kept capture may serve this call. What is unusual is left to the compiler, which looks again."""
         if self._kept is None or config.frame_cache != "on" or _COMPILER in sys.modules or compiling_is_shown():
             return False
-        if func.__code__ not in self.always or any(entry.owner is self.owner for entry in state.entries):
+        if func.__code__ not in self.always:
+            return False
+        entries = sum(entry.owner is self.owner for entry in state.entries)
+        if entries and (config.error_on_recompile or entries >= self.options.recompile_limit or is_shown("recompiles")):
             return False
         return stance.current() == "default" and is_plain_context()
 
-    def _load(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> _C.Entry | None:
+    def _load(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> _C.Entry | None:
         from .frame_cache import store  # deferred: `import pyframe` does not need it
 
         assert self._kept is not None
-        found = store.find(func, locals_, self._kept, self.owner, self._backend)
+        self._calls = self._calls or store.Calls()
+        again = any(entry.owner is self.owner for entry in state.entries)
+        found = store.find(func, locals_, self._kept, self.owner, self._backend, self._calls)
         if found is None:
             return None
+        counters["recompiles"] += again
         entry, record = found
         weak_codes.add(self._loaded, func.__code__)
         assert entry.code is not None
-        self._entries.append((weakref.ref(func.__code__), weakref.ref(entry.code), record.arguments))
+        self._entries.append((weakref.ref(func.__code__), weakref.ref(entry.code), record))
         _C.install(func.__code__, entry)
         return entry
 

@@ -61,6 +61,13 @@ class Sizes:
         """The values of the symbols in a call, by name."""
         return {self.names[key]: _at(args, *place) for key, place in self.places.items()}
 
+    def hints(self, examples: Sequence[Any]) -> dict[str, int] | None:
+        """The values of the symbols in the call for which the graph was captured; None if that is not known."""
+        found = {name: _at(examples, *self.places[key]) for key, name in self.names.items()}
+        if not all(isinstance(n, torch.SymInt) and n.node.has_hint() or type(n) is int for n in found.values()):
+            return None
+        return {name: n if type(n) is int else int(n.node.hint) for name, n in found.items()}
+
 
 def key_of(example: Any) -> Any:
     """The key of a number: the expression of a SymInt, or the value that `Numbers.example` returned."""
@@ -243,9 +250,10 @@ class DynamicShapeDispatcher:
             if sum(map(len, self.templates.values())) >= MAX_TEMPLATES:
                 return None
             gm = self.gm if self.numbers is None else self.numbers.fix(fixed)
+            make = functools.partial(self._compiled, gm, varying, constants, restrided, inputs)
             try:
-                compile_sizes = functools.partial(self.compile_sizes, gm, varying, values, constants, restrided, inputs)
-                template = restored_on_error(compile_sizes)
+                template = None if known or any(orders) else self._as_captured(make, values, examples)
+                template = template or make(values)
             except PASSED:
                 raise
             except Exception as error:
@@ -265,6 +273,28 @@ class DynamicShapeDispatcher:
             self._give_up_sizes(error)
             return None
         return (lambda *given: call(*given, *ints)) if ints else call
+
+    def _compiled(
+        self, gm: fx.GraphModule, varying: Mapping[Any, str], constants: Mapping[Any, int], examples: Sequence[Any],
+        inputs: Sequence[Any], values: Mapping[str, int],
+    ) -> Template:
+        assert self.compile_sizes is not None
+        make = functools.partial(self.compile_sizes, gm, varying, values, constants, examples, inputs)
+        return restored_on_error(make)
+
+    def _as_captured(
+        self, make: Callable[..., Template], values: Mapping[str, int], examples: Sequence[Any]
+    ) -> Template | None:
+        """The template for the sizes that the graph was captured with, if they are others than those of its first call
+        here: a process that captured it has put it into the disk cache. None if it does not serve these values."""
+        assert self.sizes is not None
+        hints = self.sizes.hints(examples)
+        if hints is None or hints == values:
+            return None
+        if any(hints[name] != n and min(hints[name], n) < SPECIAL for name, n in values.items()):
+            return None
+        template = make(hints)
+        return template if template.serves(values) else None
 
     def _cut(self, found: RunsBetween) -> None:
         """From now on, run the graph in subgraphs, each compiled for varying sizes."""

@@ -6,18 +6,21 @@ import dataclasses
 import functools
 import marshal
 import types
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
 from inductor.cache.graph_data import NotData
+from inductor.dynamic.dispatch import is_symbolic
 from inductor.kept_graph import kept, kept_nodes
 
 from ..core.guard_program import LoweredGuards
+from ..core.source import DictItemSource, LocalSource, SeqItemSource, Source
 from ..errors import InternalError
 from .described import NotKept
 from .load import OPERANDS
-from .record import ENTRY, NODES, ORIGINAL, FrameRecord
+from .record import ENTRY, NODES, ORIGINAL, SIZED, FrameRecord
 from .save import Finished, make_record
 
 if TYPE_CHECKING:
@@ -31,21 +34,47 @@ def record_of(
     """A finished capture as data. NotKept, which says why, if another process could not use it."""
     _refuse(result, trace)
     (gm,) = result.gms
-    graph = _graph_data(gm, [trace.graph.inputs.originals.get(source) for source in trace.graph.inputs.sources])
+    graph = _graph_data(gm, trace)
     registers = tuple(lowered.registers[source] for source in result.graph_inputs)
-    finished = Finished(func, locals_, list(result.guards), lowered, registers, result.code, result.output, graph,
-                        None if result.undo is None else dataclasses.astuple(result.undo))  # fmt: skip
+    undo = None if result.undo is None else dataclasses.astuple(result.undo)
+    finished = Finished(
+        func, locals_, list(result.guards), lowered, registers, result.code, result.output, graph, undo,
+        _varied(trace.graph.history.varied),
+    )
     return make_record(finished, trace.reliances)
 
 
-def _graph_data(gm: fx.GraphModule, inputs: list[Any]) -> tuple[Any, ...]:
+def _varied(found: Iterable[tuple[Source, int | None]]) -> tuple[Any, ...]:
+    """What `FrameRecord.varied` holds of the sizes and numbers that vary: those of arguments and of what is in them."""
+    paths = ((_path(source), dim) for source, dim in found)
+    return tuple(sorted(((path, dim) for path, dim in paths if path is not None), key=repr))
+
+
+def _path(source: Source) -> tuple[Any, ...] | None:
+    steps: list[Any] = []
+    while isinstance(source, SeqItemSource | DictItemSource):
+        step = source.index if isinstance(source, SeqItemSource) else source.key
+        if type(step) not in (int, str):
+            return None
+        steps.append(step)
+        source = source.parent
+    return (source.index, *reversed(steps)) if isinstance(source, LocalSource) else None
+
+
+def _graph_data(gm: fx.GraphModule, trace: Trace) -> tuple[Any, ...]:
     """What `FrameRecord.graph` holds of a compiled graph."""
     report = gm.meta.get("compile_report")
     if report is None:
         raise NotKept("a graph that was not compiled")
     if report.fallback is not None:
         raise NotKept("a graph that runs with ATen")
+    inputs = [trace.graph.inputs.originals.get(source) for source in trace.graph.inputs.sources]
+    examples = trace.graph.inputs.examples_before_run(trace.graph.fake_mode)
     try:
+        if is_symbolic(examples):
+            from inductor.kept_sizes import sized  # deferred: imports sympy, which symbolic sizes have imported
+
+            return (SIZED, *sized(gm, examples))
         return (ENTRY, *kept(report.entry, inputs)) if report.entry is not None else (NODES, *kept_nodes(gm, inputs))
     except NotData as why:
         raise NotKept(str(why)) from why
@@ -67,12 +96,13 @@ def _refuse(result: TraceResult, trace: Trace) -> None:
         raise NotKept("a class or function that the frame creates")
     if trace.handled_outside:
         raise NotKept("an exception that is being handled around the call")
-    if trace.graph.history.varied or trace.captures:
-        raise NotKept("a capture after others")
 
 
 def compare(kept_before: FrameRecord, now: FrameRecord) -> None:
-    """InternalError if a capture that was kept differs from the one that tracing makes now."""
+    """InternalError if a capture that was kept differs from the one that tracing makes now. Captures in which other
+    sizes vary may serve the same call, and are not compared."""
+    if (kept_before.graph[0] == SIZED, kept_before.varied) != (now.graph[0] == SIZED, now.varied):
+        return
     for name in ("registers", "inputs", "input_registers", "output", "undo", "facts", "arguments", "function"):
         if getattr(kept_before, name) != getattr(now, name):
             raise InternalError(f"frame cache: {name} of {now.function}: kept {getattr(kept_before, name)!r}, traced "
@@ -93,7 +123,8 @@ def compare(kept_before: FrameRecord, now: FrameRecord) -> None:
 def _graph(record: FrameRecord) -> Any:
     """The nodes of the graph, and its key if it has one; equal nodes may have different bytes."""
     kind, *parts = record.graph
-    return kind, [marshal.loads(part) if isinstance(part, bytes) else part for part in parts[:2]]
+    shown = parts if kind == SIZED else parts[:2]
+    return kind, [marshal.loads(part) if isinstance(part, bytes) else part for part in shown]
 
 
 def _named(record: FrameRecord) -> list[Any]:

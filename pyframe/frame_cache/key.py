@@ -2,7 +2,7 @@
 
 That is the code and the name of the function, a coarse description of the arguments (so that calls with other sizes
 have entries of their own), the settings of the compilation, the settings and versions of the process, and the files of
-this package.
+this package. A capture whose sizes vary has another key, in which sizes and numbers are left out.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,22 +30,35 @@ from .record import FORMAT
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 _WITHOUT_EFFECT = ("frame_cache", "progress", "verbose")  # settings that change no capture
+_MARKS = ("_dynamo_", "_pyframe_")  # attributes of tensors that mark dimensions
 _DEPTH = 3  # how deep containers among the arguments are described
 _ITEMS = 32
 _MODULES = 4096
 
 
-def frame_key(func: types.FunctionType, locals_: Sequence[Any], settings: tuple[Any, ...]) -> str:
-    """The key for a call of `func` with these fast locals. `settings`: those of the compilation, as plain values.
+@dataclass(frozen=True, slots=True)
+class FrameKeys:
+    """The keys of a call. `exact`: with the sizes and numbers of its arguments. `sized`: without them, for captures in
+    which sizes or numbers vary; whether they are 0, 1 or more is part of it."""
+
+    exact: str
+    sized: str
+
+
+def frame_keys(func: types.FunctionType, locals_: Sequence[Any], settings: tuple[Any, ...]) -> FrameKeys:
+    """The keys for a call of `func` with these fast locals. `settings`: those of the compilation, as plain values.
     NotKept if the function has constants that no hash describes, or if the program has replaced functions of torch."""
     try:
         code = code_hash(func.__code__)
     except TypeError as error:
         raise NotKept(str(error)) from error
-    arguments = repr([_argument(value, _DEPTH) for value in (*locals_, *_closure(func))])
     names = repr((func.__module__, func.__qualname__))
-    process = str(FORMAT), sys.version, _own_files(), process_key(), _settings(), library_functions()
-    return content_key("frame", *process, repr(settings), code, names, arguments)
+    modes = repr((torch.is_grad_enabled(), torch.is_inference_mode_enabled()))
+    process = str(FORMAT), sys.version, _own_files(), process_key(), _settings(), library_functions(), modes
+    given = (*locals_, *_closure(func))
+    exact, sized = (repr([_argument(value, _DEPTH, varies) for value in given]) for varies in (False, True))
+    parts = *process, repr(settings), code, names
+    return FrameKeys(content_key("frame", *parts, exact), content_key("sized frame", *parts, sized))
 
 
 def _settings() -> str:
@@ -57,23 +71,38 @@ def _settings() -> str:
     return repr((sorted(values.items()), "torch._dynamo" in sys.modules, os.environ.get("PYFRAME_VERIFY")))
 
 
-def _argument(value: Any, depth: int) -> Any:
+def _argument(value: Any, depth: int, varies: bool) -> Any:
+    """What a key has of an argument. `varies`: of sizes and numbers only whether they are 0, 1 or something else."""
     kind = type(value)
     if is_one_of(kind, _TENSORS):
         if not has_sizes(value):
             return kind.__name__, str(value.layout)
-        described = str(value.dtype), str(value.device), tuple(value.shape), value.stride(), value.requires_grad
-        return kind.__name__, *described, *sorted(map(str, vars(value)))  # `mark_dynamic`, for one, sets attributes
+        sizes: Any = [min(n, 2) for n in value.shape] if varies else (tuple(value.shape), value.stride())
+        described = str(value.dtype), str(value.device), sizes, value.requires_grad
+        return kind.__name__, *described, *sorted(_attribute(*each) for each in vars(value).items())
+    if varies and is_one_of(kind, (int, float)) and value not in (0, 1):
+        return kind.__name__
     if is_one_of(kind, _PLAIN):
         return kind.__name__, value
     if is_one_of(kind, (tuple, list)) and depth:
-        return kind.__name__, len(value), [_argument(each, depth - 1) for each in value[:_ITEMS]]
+        return kind.__name__, len(value), [_argument(each, depth - 1, varies) for each in value[:_ITEMS]]
     if kind is dict and depth:
         items = list(value.items())[:_ITEMS]
-        return "dict", len(value), [(_argument(k, depth - 1), _argument(v, depth - 1)) for k, v in items]
+        return "dict", len(value), [
+            (_argument(k, depth - 1, False), _argument(v, depth - 1, varies)) for k, v in items
+        ]
     if issubclass(kind, torch.nn.Module):
         return list(_structure(value))
     return _name(kind)
+
+
+def _attribute(name: str, value: Any) -> str:
+    """What a key has of an attribute of a tensor. `mark_dynamic` and its like, of pyframe and of torch, set some that
+    hold plain data; of others the name suffices."""
+    if not name.startswith(_MARKS):
+        return name
+    held = sorted(map(repr, value.items() if type(value) is dict else value)) if hasattr(value, "__iter__") else value
+    return f"{name} {held}"
 
 
 def _name(cls: type) -> tuple[Any, Any]:

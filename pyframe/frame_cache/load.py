@@ -167,6 +167,11 @@ class Bound:
             raise Differs("the metadata of a tensor differs")
         return ("TENSOR", register, full)
 
+    def relation(self, steps: tuple[Any, ...], registers: tuple[int, ...]) -> tuple[Any, ...]:
+        if not CHECKS["RELATION"](steps, self._read("R", registers)):
+            raise Differs("a relation between sizes does not hold")
+        return ("RELATION", steps, registers)
+
     def global_state(self, expected: tuple[Any, ...]) -> tuple[Any, ...]:
         if self.state is None:
             self.state = _C.GlobalState.capture()
@@ -204,7 +209,7 @@ def _fields(bound: Bound, number: int, names: tuple[str, ...]) -> bool:
 
 _CHECKS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "IS": Bound.is_, "TYPE_IS": Bound.type_is, "CLASS_FINDS": Bound.class_finds, "TENSOR": Bound.tensor,
-    "GLOBAL_STATE": Bound.global_state,
+    "GLOBAL_STATE": Bound.global_state, "RELATION": Bound.relation,
 }  # fmt: skip
 _FACTS: dict[str, Callable[..., bool]] = {"signature": _signature, "fields": _fields}
 

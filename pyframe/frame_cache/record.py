@@ -13,9 +13,10 @@ from typing import Any
 
 from .described import NotKept
 
-FORMAT = 3
+FORMAT = 4
 SUFFIX = ".frame"  # of the files
-ENTRY, NODES = "entry", "nodes"  # kinds of graphs: an entry of the graph cache, nodes to be compiled again
+# Kinds of graphs: an entry of the graph cache, nodes to be compiled again, and the same with sizes that vary.
+ENTRY, NODES, SIZED = "entry", "nodes", "sized"
 ORIGINAL = -1  # among the constants of code: the frame's own code, to be run eagerly
 
 
@@ -29,8 +30,9 @@ class FrameRecord:
     constants: bytes of plain values, numbers of objects, or ORIGINAL. `input_registers`: those of the graph's inputs.
     `output`: the template of the direct call. `graph`: its kind, and what `inductor.kept_graph` needs. `undo`: the
     fields of an Undo, if the frame runs again eagerly where the graph fails. `texts`: for each operation, what to say
-    if it fails, packed. `arguments`: for each argument its sizes, its number, or None. `function`: the name of the
-    function.
+    if it fails, packed. `arguments`: for each argument its sizes, its number, or None. `varied`: which of them vary in
+    this capture, as pairs of a path (the number of an argument, then indices and keys) and a dimension, or None for a
+    number. `function`: the name of the function.
     """
 
     objects: tuple[Any, ...]
@@ -45,6 +47,7 @@ class FrameRecord:
     undo: tuple[Any, ...] | None
     texts: bytes
     arguments: tuple[Any, ...]
+    varied: tuple[Any, ...]
     function: str
 
 

@@ -191,8 +191,8 @@ class Saving:
             raise NotKept("a __torch_function__ mode around the call")
         return (tuple(values.items()),)
 
-    def relation(self, *_: Any) -> tuple[Any, ...]:
-        raise NotKept("sizes that vary")
+    def relation(self, steps: tuple[Any, ...], registers: tuple[int, ...]) -> tuple[Any, ...]:
+        return steps, registers
 
     # ---- code
 
@@ -220,8 +220,7 @@ def _is_plain(value: Any) -> bool:
 
 _OPERATIONS: dict[str, Any] = {
     "IS": Saving.identity, "TYPE_IS": Saving.identity, "CLASS_FINDS": Saving.class_finds, "TENSOR": Saving.tensor,
-    "GLOBAL_STATE": Saving.global_state, "RELATION": Saving.relation, "TENSOR_SIZE": Saving.relation,
-    "TENSOR_STRIDE": Saving.relation,
+    "GLOBAL_STATE": Saving.global_state, "RELATION": Saving.relation,
 }  # fmt: skip
 
 
@@ -238,6 +237,7 @@ class Finished:
     output: Any
     graph: tuple[Any, ...]
     undo: tuple[Any, ...] | None
+    varied: tuple[Any, ...]
 
 
 def make_record(capture: Finished, relied_on: Reliances) -> FrameRecord:
@@ -263,7 +263,7 @@ def make_record(capture: Finished, relied_on: Reliances) -> FrameRecord:
         inputs=len(set(capture.input_registers)), facts=tuple(facts), code=code,
         input_registers=capture.input_registers, output=capture.output, graph=capture.graph, undo=capture.undo,
         texts=pack_texts(texts), arguments=tuple(map(_noted, capture.locals)),
-        function=capture.func.__qualname__,
+        varied=capture.varied, function=capture.func.__qualname__,
     )  # fmt: skip
     try:
         bound = Bound(record, capture.func, capture.locals, saving.state)

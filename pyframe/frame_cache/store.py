@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import types
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from inductor.cache.file_store import shared_cache
+from inductor.cache.file_store import content_key, shared_cache
 from inductor.cache.process_key import operators_are_overridden
 from inductor.errors import CompileError
 from inductor.log import stages
@@ -21,10 +23,11 @@ from ..metrics import counters
 from . import record as records
 from .context import is_plain_context
 from .described import NotKept
-from .key import frame_key
+from .key import FrameKeys, frame_keys
 from .load import Bound, Differs
-from .record import ENTRY, SUFFIX, FrameRecord, Texts
+from .record import ENTRY, SIZED, SUFFIX, FrameRecord, Texts
 
+_VARIANTS = 4  # captures under one key
 Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 
@@ -36,7 +39,12 @@ def load_graph(data: tuple[Any, ...], inputs: Sequence[Any], backend: Callable[[
     kind, *parts = data
     if kind == ENTRY:
         return kept_graph.loaded(tuple(parts))
-    gm = kept_graph.rebuilt(tuple(parts))
+    if kind == SIZED:
+        from inductor import kept_sizes  # deferred: imports sympy
+
+        gm, inputs = kept_sizes.rebuilt(tuple(parts))
+    else:
+        gm = kept_graph.rebuilt(tuple(parts))
     with torch._C._EnableTorchFunction():  # type: ignore[attr-defined, unused-ignore]  # not in torch's stubs
         try:
             return restored_on_error(lambda: backend()(gm, inputs))
@@ -44,35 +52,70 @@ def load_graph(data: tuple[Any, ...], inputs: Sequence[Any], backend: Callable[[
             return None
 
 
+class Calls:
+    """The calls for which a compiler has captures, by their keys."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, list[FrameKeys]] = {}
+
+    def add(self, code: types.CodeType, keys: FrameKeys) -> None:
+        """Note that there is a capture for a call of this code."""
+        if id(code) not in self._of:
+            weakref.finalize(code, self._of.pop, id(code), None).atexit = False
+        self._of.setdefault(id(code), []).append(keys)
+
+    def wanted(self, code: types.CodeType, keys: FrameKeys) -> tuple[str, ...]:
+        """The keys of captures that may serve a call which fits no capture yet, the best one first. A call that differs
+        from earlier ones in its sizes and numbers needs a capture in which they vary, as tracing would make."""
+        earlier = self._of.get(id(code), ())
+        alike = [each for each in earlier if each.sized == keys.sized]
+        if alike and all(each.exact != keys.exact for each in alike):
+            return (keys.sized,)
+        return (keys.sized, keys.exact) if earlier else (keys.exact, keys.sized)
+
+
 def find(
     func: types.FunctionType, locals_: tuple[Any, ...], settings: tuple[Any, ...], owner: object,
-    backend: Callable[[], Backend],
+    backend: Callable[[], Backend], calls: Calls,
 ) -> tuple[_C.Entry, FrameRecord] | None:
     """The entry that an earlier process kept for this call; None if there is none, or if it depends on something that
-    is different in this process. `backend` returns what compiles graphs that were kept as nodes."""
+    is different in this process. `backend` returns what compiles graphs that were kept as nodes. `calls`: those for
+    which the compiler has captures, among which this one will be."""
     if not is_plain_context():
         return None
     try:
-        key = frame_key(func, locals_, settings)
+        keys = frame_keys(func, locals_, settings)
     except NotKept:
         return None
-    data = shared_cache().get(key, SUFFIX)
-    record = None if data is None else records.load(data)
-    if record is None or operators_are_overridden():
-        return None
-    try:
-        entry = _entry(record, func, locals_, owner, backend)
-    except Differs as error:
-        why = str(error)
-        counters["frames_refused"] += 1
-        show("cache", lambda: f"frame {func.__qualname__}: kept by an earlier process, but {why}")
-        return None
-    if entry is None:
-        return None
-    counters["frames_loaded"] += 1
-    counters["graphs"] += 1  # each kept capture has one
-    show("cache", lambda: f"frame {func.__qualname__}: loaded")
-    return entry, record
+    for key in calls.wanted(func.__code__, keys):
+        for _, record in _variants(key):
+            if record is None or operators_are_overridden():
+                continue
+            try:
+                entry = _entry(record, func, locals_, owner, backend)
+            except Differs as error:
+                why = str(error)
+                counters["frames_refused"] += 1
+                show("cache", lambda why=why: f"frame {func.__qualname__}: kept by an earlier process, but {why}")
+                continue
+            if entry is not None:
+                calls.add(func.__code__, keys)
+                counters["frames_loaded"] += 1
+                counters["graphs"] += 1  # each kept capture has one
+                show("cache", lambda: f"frame {func.__qualname__}: loaded")
+                return entry, record
+    return None
+
+
+def _variants(key: str) -> Iterator[tuple[str, FrameRecord | None]]:
+    """The captures under a key, which differ in what only guards test, and the keys of their files; None for a file
+    that holds something else."""
+    for number in range(_VARIANTS):
+        of_file = content_key(key, str(number))
+        data = shared_cache().get(of_file, SUFFIX)
+        if data is None:
+            return
+        yield of_file, records.load(data)
 
 
 def _entry(
@@ -100,12 +143,17 @@ def _entry(
 
 
 def keep(
-    func: types.FunctionType, locals_: tuple[Any, ...], settings: tuple[Any, ...], make: Callable[[], FrameRecord]
+    func: types.FunctionType, locals_: tuple[Any, ...], settings: tuple[Any, ...], make: Callable[[], FrameRecord],
+    calls: Calls,
 ) -> str | None:
     """Store the record of a capture for a call; None, or the reason why it is not kept."""
     try:
-        key = frame_key(func, locals_, settings)
-        shared_cache().put(key, records.dump(make()), SUFFIX)
+        keys = frame_keys(func, locals_, settings)
+        calls.add(func.__code__, keys)
+        record = make()
+        data = records.dump(record)
+        key = keys.sized if record.graph[0] == SIZED else keys.exact
+        shared_cache().put(_place(key, record, data), data, SUFFIX)
     except NotKept as why:
         reason = str(why)
         counters["frames_not_kept"][reason] += 1
@@ -113,3 +161,15 @@ def keep(
         return reason
     counters["frames_kept"] += 1
     return None
+
+
+def _place(key: str, record: FrameRecord, data: bytes) -> str:
+    """The key of the file for a record: that of a capture with the same guards, else the first one that is free, else
+    one of them, whose capture is lost."""
+    number = -1
+    for number, (of_file, other) in enumerate(_variants(key)):
+        if other is None or (other.objects, other.ops) == (record.objects, record.ops):
+            return of_file
+    if number + 1 == _VARIANTS:
+        number = hashlib.sha256(data).digest()[0] % _VARIANTS - 1
+    return content_key(key, str(number + 1))

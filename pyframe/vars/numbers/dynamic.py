@@ -86,11 +86,17 @@ class CaptureHistory:
         self.varied.update((source, dim) for dim, size in enumerate(sizes) if size != before[dim])
         return {dim for dim in range(len(sizes)) if (source, dim) in self.varied}
 
-    def note(self, names: Sequence[str], arguments: Sequence[Any]) -> None:
-        """Note what a capture of another process had: the sizes of tensors among the arguments, and the numbers."""
+    def note(self, names: Sequence[str], arguments: Sequence[Any], varied: Sequence[Any] = ()) -> None:
+        """Note what a capture of another process had: the sizes of tensors among the arguments, and the numbers.
+        `varied`: those that vary in it, as pairs of a path and a dimension (see FrameRecord)."""
         self.begun = True
         for index, (name, value) in enumerate(zip(names, arguments, strict=False)):
             self._note(LocalSource(name, index), value)
+        for (index, *steps), dim in varied:
+            source: Source = LocalSource(names[index], index)
+            for step in steps:
+                source = (SeqItemSource if type(step) is int else DictItemSource)(source, step)
+            self.varied.add((source, dim))
 
     def _note(self, source: Source, value: Any) -> None:
         match value:
