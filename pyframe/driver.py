@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import sys
 import threading
 import time
@@ -30,7 +29,6 @@ from inductor.process.thread_state import restored_on_error
 from . import _C, config, markers, requirements, stance
 from .backends import Backend, find_backend, takes_fake_tensors
 from .core import weak_codes
-from .core.files import our_file, skipped_file
 from .core.guard import Guard, UserLine
 from .core.guard_program import LoweredGuards
 from .core.trace_reliances import recorded_reliances
@@ -59,6 +57,7 @@ from .interp.trace import Trace
 from .metrics import counters
 from .options import Options, kept_settings
 from .recompile import RecompilePolicy
+from .skipped_frames import is_importing, is_skipped
 from .torch_resets import follow_resets
 from .vars.numbers.dynamic import CaptureHistory
 from .vars.protocol.class_reads import reads_of_classes
@@ -66,7 +65,6 @@ from .vars.torch_objects import torch_functions, user_directives
 from .vars.torch_objects.overrides import are_traced, modes_around
 
 MAX_RESTARTS = 200
-_IMPORT_GLOBALS: Any = vars(importlib._bootstrap)
 _FEW = 2  # that many operators on 0-d tensors cost no more than a graph call with its guards
 
 
@@ -97,12 +95,6 @@ def recorded_captures() -> Iterator[list[Capture]]:
         yield _recorded
     finally:
         _recorded = before
-
-
-def _file_of(func: types.FunctionType) -> str:
-    """The file of a function. Code generated without a file, for example by dataclasses, has the file of its module."""
-    filename = func.__code__.co_filename
-    return func.__globals__.get("__file__", filename) if filename.startswith("<string") else filename
 
 
 def observed() -> str | None:
@@ -256,7 +248,7 @@ class FrameCompiler:
             with spending(self.budget):
                 follow_resets()
                 user_directives.follow_substitutes()
-                if (kept := self._kept_entry(func, locals_, entries)) is not None:
+                if (kept := self._kept_entry(func, locals_)) is not None:
                     return kept
                 entry = self._capture(func, locals_, len(entries))
                 start = time.perf_counter()
@@ -296,8 +288,9 @@ class FrameCompiler:
         self.recompiles.skipped[code] = self.recompiles.skipped.get(code, 0) + 1
         return None
 
-    def _kept_entry(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> Any:
-        """The entry that an earlier process has kept for a first call; None if there is none."""
+    def _kept_entry(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> Any:
+        """The entry that an earlier process has kept for a call, or SKIP if it found that there is nothing to compile;
+        None if there is neither."""
         self.kept_before = None
         if self.looked_up.pop(id(func.__code__), None) is not None:
             return None
@@ -311,6 +304,8 @@ class FrameCompiler:
         if config.frame_cache == "check":
             self.kept_before = record
             return None
+        if record.eager:
+            return self._runs_eagerly(func, "nothing to compile", [], nothing=True)
         self.note_loaded(func.__code__, entry.code, record.arguments, record.varied)
         _C.install(func.__code__, entry)
         return entry
@@ -332,29 +327,31 @@ class FrameCompiler:
         function is not one that a capture has created."""
         if self.kept_settings is None or config.frame_cache == "off" or self.keeps_empty:
             return False
-        return continuation(func.__code__) is None and not user_directives.any_given() and stance.current() == "default"
+        return not user_directives.any_given() and stance.current() == "default"
 
-    def _keep(self, func: types.FunctionType, result: TraceResult, trace: Trace, lowered: LoweredGuards) -> None:
-        """Keep a capture on disk, if that is possible."""
+    def _keep(
+        self, func: types.FunctionType, result: TraceResult, trace: Trace, lowered: LoweredGuards,
+        counted: list[bool], eager: bool,
+    ) -> None:
+        """Keep a capture on disk, if that is possible. `counted`, `eager`: as for `record_of`."""
         self.on_disk = None
         if not self._keeps(func):
             return
-        make = functools.partial(kept_captures.record_of, func, trace.entry_locals, result, trace, lowered)
+        make = functools.partial(
+            kept_captures.record_of, func, trace.entry_locals, result, trace, lowered, counted, eager
+        )
         before, self.kept_before = self.kept_before, None
         if before is not None:
             kept_captures.compare(before, make())
         assert self.kept_settings is not None
-        reason = store.keep(func, trace.entry_locals, self.kept_settings, make, self.calls)
+        reason = store.keep(func, trace.entry_locals, self.kept_settings, make, self.calls, bool(trace.captures))
         self.on_disk = "kept on disk" if reason is None else f"not kept on disk: {reason}"
 
     def _importing(self, func: types.FunctionType) -> bool:
         """Whether this frame runs for an import that the program triggered; such module code is not captured."""
-        frame = sys._getframe(1) if func.__code__ not in self.always else None
-        while frame is not None and id(frame.f_code) not in self.generated and frame.f_code not in self.always:
-            if frame.f_globals is _IMPORT_GLOBALS:
-                return True
-            frame = frame.f_back
-        return False
+        if func.__code__ in self.always:
+            return False
+        return is_importing(sys._getframe(1), self.always, lambda code: id(code) in self.generated)
 
     def skips(self, func: types.FunctionType) -> bool:
         """Whether frames of this function are never captured on their own: functions in skipped files, except for
@@ -363,9 +360,7 @@ class FrameCompiler:
         code = func.__code__
         if code in self.always or code in self.library_forwards:
             return False
-        if continuation(code) is not None and not our_file(code.co_filename):
-            return False
-        return code.co_name == "__torch_function__" or skipped_file(_file_of(func))
+        return is_skipped(func, continuation(code) is not None)
 
     # ---- capturing ----
     def _capture(self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int) -> _C.Entry:
@@ -408,9 +403,9 @@ class FrameCompiler:
         self, func: types.FunctionType, result: TraceResult, trace: Trace, state: _C.GlobalState, captures: int
     ) -> Any:
         """The entry of a finished trace; `captures` is how many captures the frame already has."""
-        for brk in result.breaks:
-            if self._is_first_report(brk):
-                counters["graph_breaks"][brk.kind] += 1
+        counted = [self._is_first_report(brk) for brk in result.breaks]
+        for brk, count in zip(result.breaks, counted, strict=True):
+            counters["graph_breaks"][brk.kind] += count
             where = brk.stack[-1] if brk.stack else func.__qualname__
             show("breaks", f"{brk.kind} at {where}: {brk.detail}")
             if config.verbose:
@@ -421,11 +416,14 @@ class FrameCompiler:
         if nothing and trace.generators.unfinished:
             if self.options.fullgraph or self.captures is not None:
                 raise SkipFrame("its operators are in a generator that it creates and does not use up")
-        if nothing and not trace.rng_branches and not kept:
+        eager = nothing and not trace.rng_branches and not kept
+        if not eager:
+            weak_codes.add(self.generated, result.code)
+        if not eager or (not captures and self._keeps(func) and not self.options.fullgraph):
+            entry, lowered = make_entry(result, trace, state, self.owner)
+            self._keep(func, result, trace, lowered, counted, eager)
+        if eager:
             raise SkipFrame("nothing to compile", nothing=True)
-        weak_codes.add(self.generated, result.code)
-        entry, lowered = make_entry(result, trace, state, self.owner)
-        self._keep(func, result, trace, lowered)
         return entry
 
     def _is_first_report(self, brk: GraphBreak) -> bool:
@@ -450,11 +448,12 @@ class FrameCompiler:
         history.concrete = bool(overrides[1])  # modes would see reads of symbolic sizes
         known = continuation(func.__code__)
         history.varied |= known.sizes if known is not None else set()
+        forwards: set[types.CodeType] = set()
         for _ in range(MAX_RESTARTS):
             build = functools.partial(GraphBuilder, fake_mode, history)
             trace = Trace(
                 func, locals_, self.options, build, self._compile_graph, planned_breaks, captures, opaque, self.long,
-                self.library_forwards, self.output,
+                forwards, self.output,
             )
             result = None
             try:
@@ -466,6 +465,7 @@ class FrameCompiler:
                 continue
             finally:
                 counters["instructions_traced"] += trace.instructions
+                self.library_forwards.update(forwards)
                 trace.graph.modes.unwind()
                 if result is None:
                     trace.release()

@@ -22,6 +22,7 @@ from .errors import Unsupported
 from .frame_cache.context import is_plain_context
 from .metrics import counters
 from .options import Options, kept_settings
+from .skipped_frames import is_importing, is_skipped
 
 if TYPE_CHECKING:
     from .driver import FrameCompiler
@@ -48,20 +49,39 @@ class LazyCompiler:
         self._kept = kept_settings(options, "inductor")
         weakref.finalize(self, _release, self.owner, self._loaded).atexit = False
 
-    def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
+    def __call__(
+        self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState,
+        caller: types.FrameType | None = None,
+    ) -> Any:
+        caller = caller or sys._getframe().f_back
         if self._compiler is None:
             if _COMPILER not in sys.modules and not originals.as_at_import():
                 return self._run_uncaptured(func)
             if self._may_load(func, state):
-                entry = make_once(
+                if func.__code__ not in self.always:
+                    if self.options.fullgraph:
+                        return None
+                    if is_skipped(func, self._is_resume(func.__code__)):
+                        return _C.SKIP
+                    if is_importing(caller, self.always, self._is_generated):
+                        return None
+                found = make_once(
                     (id(self), id(func.__code__)),
                     lambda: self._find_entry(func, locals_, state),
                     lambda: self._load(func, locals_, state),
                 )
-                if entry is not None:
-                    return entry
+                if found is not None:
+                    return found
                 weak_codes.add(self.compiler().looked_up, func.__code__)
-        return self.compiler()(func, locals_, state, sys._getframe().f_back)
+        return self.compiler()(func, locals_, state, caller)
+
+    def _is_resume(self, code: types.CodeType) -> bool:
+        """Whether this is a resume function. They are made by a module that is not imported before there is one."""
+        resume = sys.modules.get(f"{__package__}.emit.resume")
+        return resume is not None and resume.continuation(code) is not None
+
+    def _is_generated(self, code: types.CodeType) -> bool:
+        return any(generated() is code for _, generated, _ in self._entries)
 
     def compiler(self) -> FrameCompiler:
         """The compiler itself."""
@@ -106,14 +126,12 @@ class LazyCompiler:
         """Whether a kept capture may serve this call. What is unusual is left to the compiler, which looks again."""
         if self._kept is None or config.frame_cache != "on" or _COMPILER in sys.modules or compiling_is_shown():
             return False
-        if func.__code__ not in self.always:
-            return False
         entries = sum(entry.owner is self.owner for entry in state.entries)
         if entries and (config.error_on_recompile or entries >= self.options.recompile_limit or is_shown("recompiles")):
             return False
         return stance.current() == "default" and is_plain_context()
 
-    def _load(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> _C.Entry | None:
+    def _load(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
         from .frame_cache import store  # deferred: `import pyframe` does not need it
 
         assert self._kept is not None
@@ -122,8 +140,10 @@ class LazyCompiler:
         found = store.find(func, locals_, self._kept, self.owner, self._backend, self._calls)
         if found is None:
             return None
-        counters["recompiles"] += again
         entry, record = found
+        if record.eager:
+            return _C.SKIP
+        counters["recompiles"] += again
         weak_codes.add(self._loaded, func.__code__)
         assert entry.code is not None
         self._entries.append((weakref.ref(func.__code__), weakref.ref(entry.code), record))

@@ -22,8 +22,8 @@ LAYERS: dict[str, list[str]] = {
         "version", "_C", "bytecode", "core", "errors", "signature", "exc", "config", "metrics", "graph_retry",
         "torch_resets", "callables", "module", "originals", "report", "stance", "markers", "options", "vars",
         "requirements", "dynamic", "emit", "interp", "backends", "example_inputs", "entries", "frame_cache",
-        "recompile", "driver", "lazy_compiler", "shared_captures", "cache_artifacts", "backward", "api", "export",
-        "packaging", "stage_programs", "testing", "cli", "__init__", "__main__",
+        "recompile", "skipped_frames", "driver", "lazy_compiler", "shared_captures", "cache_artifacts", "backward",
+        "api", "export", "packaging", "stage_programs", "testing", "cli", "__init__", "__main__",
     ],
     "pyframe.vars": [
         "__init__", "codegen", "traced_graph", "tracer", "registry", "polyfills", "protocol", "containers", "objects",
@@ -34,8 +34,8 @@ LAYERS: dict[str, list[str]] = {
         "transforms", "options",
         "torch_options", "compile_report", "ir", "autocast", "modes", "process", "cache", "fx_utils", "eager",
         "runtime", "cudagraphs", "fastest", "lower", "schedule", "codegen", "autotune", "aot", "passes", "fallback",
-        "dynamic", "artifact", "kept_graph", "build", "frozen", "generate", "compiler_process", "background",
-        "graph_split", "package", "subclasses", "verify", "compile", "run_repro", "minify_repro", "__init__",
+        "dynamic", "artifact", "kept_graph", "kept_sizes", "build", "frozen", "generate", "compiler_process",
+        "background", "graph_split", "package", "subclasses", "verify", "compile", "run_repro", "minify_repro", "__init__",
     ],
 }  # fmt: skip
 FORBIDDEN = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd")

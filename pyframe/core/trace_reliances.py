@@ -31,6 +31,18 @@ class Reliances:
         self.made: dict[int, tuple[Any, tuple[Any, ...]]] = {}
         self.fields: dict[int, type] = {}
 
+    def mark(self) -> tuple[int, int]:
+        """What `forget_since` needs: how much has been noted so far."""
+        return len(self.calls), len(self.facts)
+
+    def forget_since(self, mark: tuple[int, int]) -> None:
+        """Forget the calls and facts noted since `mark`, because the instruction that relied on them is executed at run
+        time instead."""
+        notes: tuple[dict[Any, Any], dict[Any, Any]] = self.calls, self.facts
+        for noted, count in zip(notes, mark, strict=True):
+            for _ in range(len(noted) - count):
+                noted.popitem()
+
 
 def note_call(target: Any) -> None:
     """The trace in this thread runs a model of `target`, or calls it."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Sequence
+from typing import Any
 
 from .. import _C
 from ..core.guard import UserLine
@@ -26,3 +28,10 @@ def described_resume(key: ResumeKey, loops: bool, stack: Sequence[UserLine]) -> 
     if described.after is None and stack:
         described.after = stack[-1]
     return code, described
+
+
+def raise_at(key: ResumeKey, cells: tuple[types.CellType, ...], args: list[Any], error: BaseException) -> Any:
+    """Continue the calling frame in the resume function for `key`, with `error` raised before its first instruction."""
+    code = shared_resume(key)
+    function = types.FunctionType(code, sys._getframe(1).f_globals, code.co_name, None, cells or None)
+    return _C.raise_in(function, args, error)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
-import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +18,7 @@ from ..vars.protocol.base import Var
 from ..vars.protocol.null import is_null
 from ..vars.torch_objects.contexts import Entered, enters_mode
 from .assemble import Assembler, call_moving_arguments
-from .described_resume import described_resume
+from .described_resume import described_resume, raise_at
 from .finished_trace import End, FinishedTrace, RootFrame
 from .handlers import starts_of_handling
 from .loop_break import LoopEmitter
@@ -33,7 +31,6 @@ from .resume import (
     continuation,
     handled_parameter,
     keyword_names,
-    shared_resume,
     stack_parameter,
     super_argument,
 )
@@ -44,13 +41,6 @@ _NULL_RESULTS = ("LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
 _PURE = {"LOAD_CONST": 1, "LOAD_FAST": 1, "PUSH_NULL": 1, "NOP": 0, "JUMP": 0}  # how many values they push
 _MAKE_TEXT = ("FORMAT_SIMPLE", "FORMAT_WITH_SPEC")  # they break on tensor data: the text differs in each iteration
 _SEE_LOCALS = ("locals", "vars", "dir", "eval", "exec")
-
-
-def _raise_at(key: ResumeKey, cells: tuple[types.CellType, ...], args: list[Any], error: BaseException) -> Any:
-    """Continue the calling frame in the resume function for `key`, with `error` raised before its first instruction."""
-    code = shared_resume(key)
-    function = types.FunctionType(code, sys._getframe(1).f_globals, code.co_name, None, cells or None)
-    return _C.raise_in(function, args, error)
 
 
 def _no_error(text: str) -> None:
@@ -226,8 +216,8 @@ class BreakEmitter:
             loads = self.loads(asm, [*filter(None, slots), *self.handled], tuple(values), values)
             closure = [Instr("LOAD_CLOSURE", name) for name in cells]
             arguments = [*closure, Instr("BUILD_TUPLE", len(cells)), *loads, Instr("BUILD_LIST", len(loads))]
-            raise_at = [Instr("LOAD_CONST", functools.partial(_raise_at, key))]
-            asm.call(raise_at, [*arguments, Instr("LOAD_FAST", error)], 3)
+            load = [Instr("LOAD_CONST", functools.partial(raise_at, key))]
+            asm.call(load, [*arguments, Instr("LOAD_FAST", error)], 3)
             asm.return_value()
 
         asm.label(begin)

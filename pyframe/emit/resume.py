@@ -75,7 +75,8 @@ class Continuation:
     `handles_errors`: its RESUME has an exception handler. `after`: the line of the first break that it was made for.
     `original`: the code that it continues, held weakly, and for each of its instructions the ordinal of the same one
     there, -1 if there is none. `owners`: for sources that captures found to vary, the object that they were read from
-    then, None if its value is known to change. `constants`: those that are constants again.
+    then, None if its value is known to change. `constants`: those that are constants again. `key`: what it was made
+    for, with the code held weakly: `parts_of` a ResumeKey.
     """
 
     def __init__(self) -> None:
@@ -88,6 +89,7 @@ class Continuation:
         self.original: tuple[weakref.ref[types.CodeType], tuple[int, ...]] | None = None
         self.owners: dict[Source, weakref.ref[Any] | None] = {}
         self.constants: set[Source] = set()
+        self.key: tuple[weakref.ref[types.CodeType], tuple[Any, ...]] | None = None
 
     def generalize(self, source: Source, types: tuple[type, ...], owner: weakref.ref[Any] | None) -> None:
         """A capture found another value at `source` than the one before it, read from `owner`. It varies from now on,
@@ -133,17 +135,23 @@ def shared_resume(key: ResumeKey) -> types.CodeType:
     branches that join again after breaks have the same resume functions from there on."""
     key = _in_original(key)
     mine = _resumes(key.code)
-    parts = (key.at, key.stack_nulls, key.live, key.first, key.maybe, key.cut, key.handled, key.raised_at)
+    parts = parts_of(key)
     code = mine.get(parts)
     if code is None:
         code, handles_errors, places = _make(key)
         known = _CONTINUATIONS[id(code)] = Continuation()
         weakref.finalize(code, _CONTINUATIONS.pop, id(code), None)
         known.handles_errors = handles_errors
+        known.key = weakref.ref(key.code), parts
         if key.cut is None:
             known.original = (weakref.ref(key.code), places)  # which holds this code
         mine[parts] = code
     return code
+
+
+def parts_of(key: ResumeKey) -> tuple[Any, ...]:
+    """All of a key but the code, in the order of its fields."""
+    return key.at, key.stack_nulls, key.live, key.first, key.maybe, key.cut, key.handled, key.raised_at
 
 
 def _in_original(key: ResumeKey) -> ResumeKey:

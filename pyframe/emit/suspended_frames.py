@@ -17,11 +17,11 @@ from .. import _C
 from ..bytecode import Instr
 from ..bytecode.flow import live_locals
 from ..bytecode.isa import NULL_BEFORE_CALLABLE
+from ..core.break_reason import BreakReason
 from ..vars.codegen import Codegen
 from ..vars.containers.mapping import DictVar
 from ..vars.containers.sequence import SequenceVar, TupleVar
 from ..vars.objects.functions import CellVar
-from ..vars.objects.suspended_frames import BreakReason
 from ..vars.protocol.base import Var
 from ..vars.protocol.const import ConstVar
 from ..vars.protocol.null import NULL, is_null

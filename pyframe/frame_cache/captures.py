@@ -6,10 +6,8 @@ import dataclasses
 import functools
 import marshal
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
-
-from torch import fx
 
 from inductor.cache.graph_data import NotData
 from inductor.dynamic.dispatch import is_symbolic
@@ -20,7 +18,7 @@ from ..core.source import DictItemSource, LocalSource, SeqItemSource, Source
 from ..errors import InternalError
 from .described import NotKept
 from .load import OPERANDS
-from .record import ENTRY, NODES, ORIGINAL, SIZED, FrameRecord
+from .record import ENTRY, NODES, NONE, ORIGINAL, SIZED, WHOLE, FrameRecord
 from .save import Finished, make_record
 
 if TYPE_CHECKING:
@@ -29,19 +27,29 @@ if TYPE_CHECKING:
 
 
 def record_of(
-    func: types.FunctionType, locals_: tuple[Any, ...], result: TraceResult, trace: Trace, lowered: LoweredGuards
+    func: types.FunctionType, locals_: tuple[Any, ...], result: TraceResult, trace: Trace, lowered: LoweredGuards,
+    counted: Sequence[bool], eager: bool,
 ) -> FrameRecord:
-    """A finished capture as data. NotKept, which says why, if another process could not use it."""
+    """A finished capture as data. NotKept, which says why, if another process could not use it. `counted`: for each of
+    its graph breaks whether the counters count it; `eager`: there is nothing to compile."""
     _refuse(result, trace)
-    (gm,) = result.gms
-    graph = _graph_data(gm, trace)
+    graph = _graph_data(result, trace)
     registers = tuple(lowered.registers[source] for source in result.graph_inputs)
     undo = None if result.undo is None else dataclasses.astuple(result.undo)
     finished = Finished(
         func, locals_, list(result.guards), lowered, registers, result.code, result.output, graph, undo,
-        _varied(trace.graph.history.varied),
+        _varied(trace.graph.history.varied), _breaks(func, result, counted), eager,
     )
     return make_record(finished, trace.reliances)
+
+
+def _breaks(
+    func: types.FunctionType, result: TraceResult, counted: Sequence[bool]
+) -> tuple[tuple[str, str, str, bool], ...]:
+    lines = (str(each.stack[-1]) if each.stack else func.__qualname__ for each in result.breaks)
+    return tuple(
+        (each.kind, line, each.detail, count) for each, line, count in zip(result.breaks, lines, counted, strict=True)
+    )
 
 
 def _varied(found: Iterable[tuple[Source, int | None]]) -> tuple[Any, ...]:
@@ -61,16 +69,19 @@ def _path(source: Source) -> tuple[Any, ...] | None:
     return (source.index, *reversed(steps)) if isinstance(source, LocalSource) else None
 
 
-def _graph_data(gm: fx.GraphModule, trace: Trace) -> tuple[Any, ...]:
+def _graph_data(result: TraceResult, trace: Trace) -> tuple[Any, ...]:
     """What `FrameRecord.graph` holds of a compiled graph."""
+    if result.compiled is None:
+        return (NONE,)
+    (gm,) = result.gms
     report = gm.meta.get("compile_report")
-    if report is None:
-        raise NotKept("a graph that was not compiled")
-    if report.fallback is not None:
+    if report is not None and report.fallback is not None:
         raise NotKept("a graph that runs with ATen")
     inputs = [trace.graph.inputs.originals.get(source) for source in trace.graph.inputs.sources]
     examples = trace.graph.inputs.examples_before_run(trace.graph.fake_mode)
     try:
+        if report is None:  # `driver` did not have it compiled
+            return (WHOLE, *kept_nodes(gm, inputs))
         if is_symbolic(examples):
             from inductor.kept_sizes import sized  # deferred: imports sympy, which symbolic sizes have imported
 
@@ -82,12 +93,8 @@ def _graph_data(gm: fx.GraphModule, trace: Trace) -> tuple[Any, ...]:
 
 def _refuse(result: TraceResult, trace: Trace) -> None:
     """NotKept for captures whose code or conditions another process could not build."""
-    if result.breaks:
-        raise NotKept(f"a graph break ({result.breaks[0].kind})")
-    if result.compiled is None:
-        raise NotKept("no graph")
-    if trace.known is not None:
-        raise NotKept("a resume function")
+    if trace.library_forwards:
+        raise NotKept("a graph break in a module of torch, parts of which are captured on their own")
     if trace.draws or trace.rng_branches:
         raise NotKept("random numbers drawn in Python")
     if trace.overrides.modes_at_entry or trace.graph.inputs.takes_subclasses():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import types
 import weakref
 from typing import Any
 
 _PLAIN = {int, float, complex, str, bytes, bool, type(None), type(Ellipsis)}  # whose text tells values apart
+_OWN = f"{__name__.partition('.')[0]}."
 _known: dict[int, tuple[weakref.ref[types.CodeType], str]] = {}
 
 
@@ -56,6 +58,8 @@ def _add(digest: Any, value: Any) -> None:
         _add(digest, tuple(sorted(parts)))
     elif kind is types.CodeType:
         digest.update(code_hash(value).encode())
+    elif issubclass(kind, enum.Enum) and kind.__module__.startswith(_OWN):  # in a resume function
+        _add(digest, (kind.__module__, kind.__qualname__, value.name))
     elif kind is slice:
         _add(digest, (value.start, value.stop, value.step))
     elif kind in _PLAIN:

@@ -244,7 +244,9 @@ def _builtin(value: types.BuiltinFunctionType) -> Description:
     """A function written in C: of a module that is part of Python or torch, or a class method."""
     module, name, owner = value.__module__, value.__name__, value.__self__
     for place in (module, owner.__name__ if isinstance(owner, types.ModuleType) else None):
-        if isinstance(place, str) and place.partition(".")[0] in _VERSIONED and _named(place, name) is value:
+        if not isinstance(place, str) or not (place.partition(".")[0] in _VERSIONED or place.startswith(_OWN)):
+            continue
+        if _named(place, name) is value:
             return ("builtin", place, name)
     if isinstance(owner, type) and getattr(owner, name, None) == value:
         return ("class method", _class(owner), name)

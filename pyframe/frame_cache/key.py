@@ -39,10 +39,12 @@ _MODULES = 4096
 @dataclass(frozen=True, slots=True)
 class FrameKeys:
     """The keys of a call. `exact`: with the sizes and numbers of its arguments. `sized`: without them, for captures in
-    which sizes or numbers vary; whether they are 0, 1 or more is part of it."""
+    which sizes or numbers vary; whether they are 0, 1 or more is part of it. `coarse`: without texts, too, for frames
+    that run as they are."""
 
     exact: str
     sized: str
+    coarse: str
 
 
 def frame_keys(func: types.FunctionType, locals_: Sequence[Any], settings: tuple[Any, ...]) -> FrameKeys:
@@ -56,9 +58,11 @@ def frame_keys(func: types.FunctionType, locals_: Sequence[Any], settings: tuple
     modes = repr((torch.is_grad_enabled(), torch.is_inference_mode_enabled()))
     process = str(FORMAT), sys.version, _own_files(), process_key(), _settings(), library_functions(), modes
     given = (*locals_, *_closure(func))
-    exact, sized = (repr([_argument(value, _DEPTH, varies) for value in given]) for varies in (False, True))
-    parts = *process, repr(settings), code, names
-    return FrameKeys(content_key("frame", *parts, exact), content_key("sized frame", *parts, sized))
+    exact, sized, coarse = (repr([_argument(value, _DEPTH, varies) for value in given]) for varies in range(3))
+    common = content_key(*process, repr(settings), code, names)
+    return FrameKeys(
+        content_key("frame", common, exact), content_key("sized", common, sized), content_key("coarse", common, coarse)
+    )
 
 
 def _settings() -> str:
@@ -71,8 +75,9 @@ def _settings() -> str:
     return repr((sorted(values.items()), "torch._dynamo" in sys.modules, os.environ.get("PYFRAME_VERIFY")))
 
 
-def _argument(value: Any, depth: int, varies: bool) -> Any:
-    """What a key has of an argument. `varies`: of sizes and numbers only whether they are 0, 1 or something else."""
+def _argument(value: Any, depth: int, varies: int) -> Any:
+    """What a key has of an argument. `varies`: 1 for nothing but whether sizes and numbers are 0, 1 or something else;
+    2 for no value of numbers and texts."""
     kind = type(value)
     if is_one_of(kind, _TENSORS):
         if not has_sizes(value):
@@ -80,7 +85,9 @@ def _argument(value: Any, depth: int, varies: bool) -> Any:
         sizes: Any = [min(n, 2) for n in value.shape] if varies else (tuple(value.shape), value.stride())
         described = str(value.dtype), str(value.device), sizes, value.requires_grad
         return kind.__name__, *described, *sorted(_attribute(*each) for each in vars(value).items())
-    if varies and is_one_of(kind, (int, float)) and value not in (0, 1):
+    if varies and is_one_of(kind, (int, float)) and (varies > 1 or value not in (0, 1)):
+        return kind.__name__
+    if varies > 1 and is_one_of(kind, (str, bytes)):
         return kind.__name__
     if is_one_of(kind, _PLAIN):
         return kind.__name__, value
@@ -89,7 +96,7 @@ def _argument(value: Any, depth: int, varies: bool) -> Any:
     if kind is dict and depth:
         items = list(value.items())[:_ITEMS]
         return "dict", len(value), [
-            (_argument(k, depth - 1, False), _argument(v, depth - 1, varies)) for k, v in items
+            (_argument(k, depth - 1, 0), _argument(v, depth - 1, varies)) for k, v in items
         ]
     if issubclass(kind, torch.nn.Module):
         return list(_structure(value))

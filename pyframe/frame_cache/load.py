@@ -195,8 +195,13 @@ class Bound:
             co_consts=tuple(marshal.loads(each) if isinstance(each, bytes) else self._const(each) for each in consts)
         )
 
-    def _const(self, number: int) -> Any:
-        return as_it_is(self.context.function.__code__) if number == ORIGINAL else self.object(number)
+    def _const(self, const: Any) -> Any:
+        original = self.context.function.__code__
+        if type(const) is not tuple:
+            return as_it_is(original) if const == ORIGINAL else self.object(const)
+        from .made_constants import remade  # deferred: imports what reads and writes bytecode
+
+        return remade(const, original, self.object)
 
 
 def _signature(bound: Bound, number: int, kwargs: Any, expected: str) -> bool:

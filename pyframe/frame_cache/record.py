@@ -16,23 +16,26 @@ from .described import NotKept
 FORMAT = 4
 SUFFIX = ".frame"  # of the files
 # Kinds of graphs: an entry of the graph cache, nodes to be compiled again, and the same with sizes that vary.
-ENTRY, NODES, SIZED = "entry", "nodes", "sized"
+# WHOLE: nodes that run as they are, because they are too few to be compiled; NONE: the frame has no graph.
+ENTRY, NODES, SIZED, WHOLE, NONE = "entry", "nodes", "sized", "whole", "none"
 ORIGINAL = -1  # among the constants of code: the frame's own code, to be run eagerly
 
 
 @dataclass(frozen=True, slots=True)
 class FrameRecord:
-    """A capture of a frame that runs one graph, as data.
+    """A capture of a frame that runs at most one graph, as data.
 
     `objects`: descriptions. `ops`: the guard program, with numbers of objects in place of objects. `registers`,
     `inputs`: how many registers the program has, and how many of them, the first ones, hold graph inputs. `facts`: what
     else must be equal in the process that loads it. `code`: the replacement code without its constants, and the
-    constants: bytes of plain values, numbers of objects, or ORIGINAL. `input_registers`: those of the graph's inputs.
+    constants: bytes of plain values, numbers of objects, ORIGINAL, or what
+    `made_constants` describes. `input_registers`: those of the graph's inputs.
     `output`: the template of the direct call. `graph`: its kind, and what `inductor.kept_graph` needs. `undo`: the
     fields of an Undo, if the frame runs again eagerly where the graph fails. `texts`: for each operation, what to say
     if it fails, packed. `arguments`: for each argument its sizes, its number, or None. `varied`: which of them vary in
     this capture, as pairs of a path (the number of an argument, then indices and keys) and a dimension, or None for a
-    number. `function`: the name of the function.
+    number. `breaks`: of each graph break its kind, the line, what happened, and whether the counters count it.
+    `function`: the name of the function. `eager`: there is nothing to compile, and the frame runs as it is.
     """
 
     objects: tuple[Any, ...]
@@ -48,7 +51,9 @@ class FrameRecord:
     texts: bytes
     arguments: tuple[Any, ...]
     varied: tuple[Any, ...]
+    breaks: tuple[tuple[str, str, str, bool], ...]
     function: str
+    eager: bool
 
 
 def dump(record: FrameRecord) -> bytes:

@@ -29,6 +29,7 @@ from ..graph_retry import as_it_is
 from .class_digest import class_digest
 from .described import Description, NotKept, dataclass_fields, describe, field_of, has_name, has_sizes, is_one_of
 from .load import OPERANDS, Bound, Differs
+from .made_constants import as_data
 from .record import ORIGINAL, FrameRecord, pack_texts
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -197,10 +198,15 @@ class Saving:
     # ---- code
 
     def code(self, code: types.CodeType, original: types.CodeType) -> tuple[Any, ...]:
-        consts = tuple(ORIGINAL if each is as_it_is(original) else self._const(each) for each in code.co_consts)
+        consts = tuple(
+            ORIGINAL if each is as_it_is(original) else self._const(each, original) for each in code.co_consts
+        )
         return marshal.dumps(code.replace(co_consts=())), consts
 
-    def _const(self, value: Any) -> Any:
+    def _const(self, value: Any, original: types.CodeType) -> Any:
+        made = as_data(value, original, self.known)
+        if made is not None:
+            return made
         if _is_plain(value):
             return marshal.dumps(value)
         found = self.known(value)
@@ -238,6 +244,8 @@ class Finished:
     graph: tuple[Any, ...]
     undo: tuple[Any, ...] | None
     varied: tuple[Any, ...]
+    breaks: tuple[tuple[str, str, str, bool], ...]
+    eager: bool
 
 
 def make_record(capture: Finished, relied_on: Reliances) -> FrameRecord:
@@ -263,7 +271,8 @@ def make_record(capture: Finished, relied_on: Reliances) -> FrameRecord:
         inputs=len(set(capture.input_registers)), facts=tuple(facts), code=code,
         input_registers=capture.input_registers, output=capture.output, graph=capture.graph, undo=capture.undo,
         texts=pack_texts(texts), arguments=tuple(map(_noted, capture.locals)),
-        varied=capture.varied, function=capture.func.__qualname__,
+        varied=capture.varied, breaks=capture.breaks, function=capture.func.__qualname__,
+        eager=capture.eager,
     )  # fmt: skip
     try:
         bound = Bound(record, capture.func, capture.locals, saving.state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from inductor.log import stages
 from inductor.log.stages import show
 from inductor.process.thread_state import restored_on_error
 
-from .. import _C
+from .. import _C, config
 from ..graph_retry import Undo, none_on_error
 from ..metrics import counters
 from . import record as records
@@ -25,9 +26,9 @@ from .context import is_plain_context
 from .described import NotKept
 from .key import FrameKeys, frame_keys
 from .load import Bound, Differs
-from .record import ENTRY, SIZED, SUFFIX, FrameRecord, Texts
+from .record import ENTRY, NONE, SIZED, SUFFIX, WHOLE, FrameRecord, Texts
 
-_VARIANTS = 4  # captures under one key
+_VARIANTS = 8  # captures under one key
 Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 
@@ -45,6 +46,8 @@ def load_graph(data: tuple[Any, ...], inputs: Sequence[Any], backend: Callable[[
         gm, inputs = kept_sizes.rebuilt(tuple(parts))
     else:
         gm = kept_graph.rebuilt(tuple(parts))
+        if kind == WHOLE:
+            return gm.forward
     with torch._C._EnableTorchFunction():  # type: ignore[attr-defined, unused-ignore]  # not in torch's stubs
         try:
             return restored_on_error(lambda: backend()(gm, inputs))
@@ -71,7 +74,7 @@ class Calls:
         alike = [each for each in earlier if each.sized == keys.sized]
         if alike and all(each.exact != keys.exact for each in alike):
             return (keys.sized,)
-        return (keys.sized, keys.exact) if earlier else (keys.exact, keys.sized)
+        return (keys.sized, keys.exact) if earlier else (keys.exact, keys.sized, keys.coarse)
 
 
 def find(
@@ -88,7 +91,7 @@ def find(
     except NotKept:
         return None
     for key in calls.wanted(func.__code__, keys):
-        for _, record in _variants(key):
+        for record in list(_variants(key)):
             if record is None or operators_are_overridden():
                 continue
             try:
@@ -100,22 +103,30 @@ def find(
                 continue
             if entry is not None:
                 calls.add(func.__code__, keys)
-                counters["frames_loaded"] += 1
-                counters["graphs"] += 1  # each kept capture has one
-                show("cache", lambda: f"frame {func.__qualname__}: loaded")
+                _announce(func, record)
                 return entry, record
     return None
 
 
-def _variants(key: str) -> Iterator[tuple[str, FrameRecord | None]]:
-    """The captures under a key, which differ in what only guards test, and the keys of their files; None for a file
-    that holds something else."""
+def _announce(func: types.FunctionType, record: FrameRecord) -> None:
+    """Count and log a capture that is loaded, as tracing would."""
+    show("cache", lambda: f"frame {func.__qualname__}: loaded")
+    counters["frames_loaded"] += not record.eager
+    counters["graphs"] += record.graph[0] not in (NONE, WHOLE)
+    for kind, line, detail, counted in record.breaks:
+        counters["graph_breaks"][kind] += counted
+        show("breaks", f"{kind} at {line}: {detail}")
+        if config.verbose:
+            print(f"pyframe: graph break in {func.__qualname__}: {detail}, at {line}", file=sys.stderr)
+
+
+def _variants(key: str) -> Iterator[FrameRecord | None]:
+    """The captures under a key, which differ in what only guards test; None for a file that holds something else."""
     for number in range(_VARIANTS):
-        of_file = content_key(key, str(number))
-        data = shared_cache().get(of_file, SUFFIX)
+        data = shared_cache().get(content_key(key, str(number)), SUFFIX)
         if data is None:
             return
-        yield of_file, records.load(data)
+        yield records.load(data)
 
 
 def _entry(
@@ -131,45 +142,48 @@ def _entry(
     if program.check(func, locals_, False)[0] >= 0:
         return None
     stages.count_in(counters)
-    compiled = load_graph(record.graph, [bound.values[each] for each in record.input_registers], backend)
-    if compiled is None:
-        return None
-    if record.undo is not None:
-        compiled = none_on_error(compiled, func.__qualname__, Undo(*record.undo))
-    elif not getattr(compiled, "returns_tuple", False):
-        compiled = _C.run_disabled(compiled)
-    direct = _C.DirectCall(compiled, record.input_registers, record.output)
+    direct = None
+    if record.graph[0] != NONE:
+        compiled = load_graph(record.graph, [bound.values[each] for each in record.input_registers], backend)
+        if compiled is None:
+            return None
+        if record.undo is not None:
+            compiled = none_on_error(compiled, func.__qualname__, Undo(*record.undo))
+        elif not getattr(compiled, "returns_tuple", False):
+            compiled = _C.run_disabled(compiled)
+        direct = _C.DirectCall(compiled, record.input_registers, record.output)
     return _C.Entry(owner, program, code, direct, Texts(record.texts, len(record.ops)))
 
 
 def keep(
     func: types.FunctionType, locals_: tuple[Any, ...], settings: tuple[Any, ...], make: Callable[[], FrameRecord],
-    calls: Calls,
+    calls: Calls, again: bool,
 ) -> str | None:
-    """Store the record of a capture for a call; None, or the reason why it is not kept."""
+    """Store the record of a capture for a call; None, or the reason why it is not kept. `again`: the function had other
+    captures before, which may be why something varies in this one."""
     try:
         keys = frame_keys(func, locals_, settings)
         calls.add(func.__code__, keys)
         record = make()
         data = records.dump(record)
-        key = keys.sized if record.graph[0] == SIZED else keys.exact
+        varies = again or record.graph[0] == SIZED
+        key = keys.coarse if record.eager else keys.sized if varies else keys.exact
         shared_cache().put(_place(key, record, data), data, SUFFIX)
     except NotKept as why:
         reason = str(why)
         counters["frames_not_kept"][reason] += 1
         show("cache", lambda: f"frame {func.__qualname__}: not kept: {reason}")
         return reason
-    counters["frames_kept"] += 1
+    counters["frames_kept"] += not record.eager
     return None
 
 
 def _place(key: str, record: FrameRecord, data: bytes) -> str:
     """The key of the file for a record: that of a capture with the same guards, else the first one that is free, else
     one of them, whose capture is lost."""
-    number = -1
-    for number, (of_file, other) in enumerate(_variants(key)):
-        if other is None or (other.objects, other.ops) == (record.objects, record.ops):
-            return of_file
-    if number + 1 == _VARIANTS:
-        number = hashlib.sha256(data).digest()[0] % _VARIANTS - 1
-    return content_key(key, str(number + 1))
+    guards = record.objects, record.ops
+    found = [None if each is None else (each.objects, each.ops) for each in _variants(key)]
+    place = next((n for n, each in enumerate(found) if each is None or each == guards), len(found))
+    if place == _VARIANTS:
+        place = hashlib.sha256(data).digest()[0] % _VARIANTS
+    return content_key(key, str(place))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from ..core.break_reason import BreakReason
 from ..core.files import our_file, skipped_file
 from ..core.source import FuncPartSource
 from ..emit.graph_break import cells_of_comprehensions, reads_all_locals
@@ -23,7 +24,6 @@ from ..emit.varying_values import VaryingValues
 from ..vars.objects.functions import BoundMethodVar, FunctionVar, PartialVar
 from ..vars.objects.instances import InstanceVar
 from ..vars.objects.lookup import lookup
-from ..vars.objects.suspended_frames import BreakReason
 from ..vars.protocol.base import Var
 from ..vars.registry import call_model
 from ..vars.torch_objects.contexts import enters_mode, modes_switched

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, MutableMapping
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from ..core.break_reason import BreakReason
 from ..core.breaks import describe
 from ..core.guard import UserLine
 from ..emit.loops import loops_of, starts_at_iterator
 from ..emit.varying_values import VaryingValues
 from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
-from ..vars.objects.suspended_frames import BreakReason
 from ..vars.stdlib.debuggers import mentions_watchers
 from . import limits
 from .frame import Frame

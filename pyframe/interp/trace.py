@@ -578,7 +578,7 @@ class Trace:
 
     def _run_root(self, root: Frame) -> End:
         while True:
-            stack = list(root.stack)
+            stack, relied = list(root.stack), self.reliances.mark()
             self.steps += 1
             self.breaks.begin_step(root)
             try:
@@ -588,6 +588,8 @@ class Trace:
                 brk.__context__ = brk.__cause__ = None  # a context would keep this frame alive
                 brk.__traceback__ = None
                 loop = self.breaks.loop_of(root, brk)
+                if "root_stack" not in brk.context:  # no frame is suspended within the instruction
+                    self.reliances.forget_since(relied)
                 stack = brk.context.pop("root_stack", stack)
                 return End(None, brk, root.at, stack, loop, loop in self.breaks.long_loops)
             if outcome is not None:

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ... import _C
-from ...core.guard import UserLine
 from ...core.source import Source
 from ..protocol.base import HeldVar, Var
 from ..tracer import Tracer
-
-
-class BreakReason(NamedTuple):
-    """Why a graph breaks: what a `_C.SuspendedFrame` says to the trace of a frame that calls it."""
-
-    kind: str
-    detail: str
-    stack: tuple[UserLine, ...]
 
 
 class SuspendedCalleeVar(HeldVar):
