@@ -20,7 +20,7 @@ import struct
 import sys
 import types
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
@@ -283,6 +283,13 @@ def _find_member(owner: Description, name: str, _: Description) -> Any:
 # ---- what consists of others
 
 
+def _type_variable(value: Any) -> Description:
+    module, name = value.__module__, value.__name__
+    if _named(module, name) is not value:
+        raise NotKept(f"the type variable {name}, which its module does not have")
+    return ("type variable", module, name)
+
+
 def _static_method(value: staticmethod[Any, Any]) -> Description:
     return ("staticmethod", describe(value.__func__))
 
@@ -340,7 +347,7 @@ _RULES_BY_CLASS: dict[type, Callable[[Any], Description]] = {
     types.ModuleType: _module, types.FunctionType: _function, types.CodeType: _code,
     types.BuiltinFunctionType: _builtin, staticmethod: _static_method, classmethod: _class_method,
     property: _property, types.MethodType: _method, functools.partial: _partial,
-    **dict.fromkeys(_DESCRIPTORS, _descriptor),
+    **dict.fromkeys(_DESCRIPTORS, _descriptor), **dict.fromkeys((TypeVar, ParamSpec), _type_variable),
 }  # fmt: skip
 _RULES = {id(cls): rule for cls, rule in _RULES_BY_CLASS.items()}
 _FINDERS: dict[str, Callable[..., Any]] = {
@@ -366,6 +373,7 @@ _FINDERS: dict[str, Callable[..., Any]] = {
     "member": _find_member,
     "partial": _find_partial,
     "field": _find_field,
+    "type variable": _named,
 }
 _RULE_NAMES = frozenset((
     *_FINDERS, "dict", "local function", "local class", "code", "object", "staticmethod", "classmethod", "property",

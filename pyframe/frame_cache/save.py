@@ -58,6 +58,7 @@ _PURE = {
 }  # fmt: skip
 _PURE_IDS = frozenset(map(id, _PURE))
 _PURE_ITERTOOLS = frozenset(id(each) for each in vars(itertools).values() if isinstance(each, type))
+_OWN = f"{__name__.partition('.')[0]}."
 _PURE_METHODS = frozenset(("__enter__", "__exit__"))
 
 
@@ -195,6 +196,11 @@ class Saving:
     def relation(self, steps: tuple[Any, ...], registers: tuple[int, ...]) -> tuple[Any, ...]:
         return steps, registers
 
+    def predicate(self, function: Any, registers: tuple[int, ...]) -> tuple[Any, ...]:
+        if type(function).__module__.startswith(_OWN):  # an object that holds what it evaluates
+            raise NotKept("a condition on numbers that is no relation between integers")
+        return self.known(function), registers
+
     # ---- code
 
     def code(self, code: types.CodeType, original: types.CodeType) -> tuple[Any, ...]:
@@ -226,7 +232,7 @@ def _is_plain(value: Any) -> bool:
 
 _OPERATIONS: dict[str, Any] = {
     "IS": Saving.identity, "TYPE_IS": Saving.identity, "CLASS_FINDS": Saving.class_finds, "TENSOR": Saving.tensor,
-    "GLOBAL_STATE": Saving.global_state, "RELATION": Saving.relation,
+    "GLOBAL_STATE": Saving.global_state, "RELATION": Saving.relation, "PREDICATE": Saving.predicate,
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from inductor.log.stages import show
 from inductor.process.thread_state import restored_on_error
 
 from .. import _C, config
+from ..core import break_errors
 from ..graph_retry import Undo, none_on_error
 from ..metrics import counters
 from . import record as records
@@ -84,7 +85,7 @@ def find(
     """The entry that an earlier process kept for this call; None if there is none, or if it depends on something that
     is different in this process. `backend` returns what compiles graphs that were kept as nodes. `calls`: those for
     which the compiler has captures, among which this one will be."""
-    if not is_plain_context():
+    if not is_plain_context() or break_errors.is_error():  # where breaks are errors, tracing finds them
         return None
     try:
         keys = frame_keys(func, locals_, settings)

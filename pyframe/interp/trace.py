@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from .. import _C
-from ..core import guard_explain
+from ..core import break_errors, guard_explain
 from ..core.breaks import describe
 from ..core.effects import EffectLog
 from ..core.expr import Tree
@@ -58,7 +58,7 @@ from ..vars.stdlib import deferred_logging as logged
 from ..vars.stdlib import rng_guards
 from ..vars.stdlib.random_generators import Draw
 from ..vars.stdlib.warning_filters import CatchWarningsVar
-from ..vars.torch_objects import error_on_graph_break, loop_varying
+from ..vars.torch_objects import loop_varying
 from ..vars.torch_objects.overrides import Overrides
 from ..vars.tracer import OutsideReads, Tracer
 from . import (
@@ -138,7 +138,7 @@ class Trace:
         self.graph = make_graph(self)
         self.compile_graph = functools.partial(compile_graph, self)
         self.captures = captures
-        self.error_on_break = error_on_graph_break.is_error()
+        self.error_on_break = break_errors.is_error()
         self.long = long or LongParts()
         self.library_forwards: MutableSet[types.CodeType] = set() if library_forwards is None else library_forwards
         self.budget = Budget(options.instruction_limit)

@@ -4,11 +4,10 @@ the tracer."""
 from __future__ import annotations
 
 import functools
-import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
+from ...core.break_errors import is_switched_on, switch
 from ...core.effects import Effect
 from ...errors import UserError
 from ..codegen import Codegen
@@ -17,24 +16,6 @@ from ..protocol.const import ConstVar
 from ..registry import register
 from ..tracer import Tracer
 from .contexts import ContextVar
-
-_state = threading.local()
-
-
-def is_error() -> bool:
-    """Whether a graph break is currently an error in this thread, as `error_on_graph_break` or torch's function of that
-    name has set it."""
-    return getattr(_state, "on", False) or _is_error_of_torch()
-
-
-def _is_error_of_torch() -> bool:
-    """What `torch._dynamo.error_on_graph_break` has set: a variable of a module that only programs import which use
-    it."""
-    return getattr(sys.modules.get("torch._dynamo.utils"), "_error_on_graph_break", False) is True
-
-
-def _switch(on: bool) -> None:
-    _state.on = on
 
 
 class error_on_graph_break:
@@ -55,11 +36,11 @@ class error_on_graph_break:
         self.previous: list[bool] = []
 
     def __enter__(self) -> None:
-        self.previous.append(getattr(_state, "on", False))
-        _switch(self.on)
+        self.previous.append(is_switched_on())
+        switch(self.on)
 
     def __exit__(self, *exception: object) -> None:
-        _switch(self.previous.pop())
+        switch(self.previous.pop())
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         on = self.on
@@ -96,7 +77,7 @@ class StrictnessVar(ContextVar):
     def enter(self, tx: Tracer) -> Var:
         self.previous.append(tx.error_on_break)
         tx.error_on_break = self.on
-        self.effects.append(tx.effects.add("CALL", None, (_switch, [ConstVar(self.on)], {}), tx.user_line()))
+        self.effects.append(tx.effects.add("CALL", None, (switch, [ConstVar(self.on)], {}), tx.user_line()))
         return ConstVar(None)
 
     def exit(self, tx: Tracer) -> Var:
@@ -116,12 +97,12 @@ def _construct(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return StrictnessVar(values[0].constant())
 
 
-@register(_switch)
+@register(switch)
 def _switched(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """The model of `_switch`, called by an object that was entered at run time."""
+    """The model of `switch`, called by an object that was entered at run time."""
     on = args[0].constant()
     tx.error_on_break = on
-    tx.effects.add("CALL", None, (_switch, [ConstVar(on)], {}), tx.user_line())
+    tx.effects.add("CALL", None, (switch, [ConstVar(on)], {}), tx.user_line())
     return ConstVar(None)
 
 
