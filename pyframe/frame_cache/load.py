@@ -25,7 +25,7 @@ OPERANDS: dict[str, tuple[str, str]] = {name: (kind, operands) for name, kind, o
 _UNBOUND: Any = object()
 _mro = type.__dict__["__mro__"].__get__
 # Descriptions of values that have no identity of their own.
-_VALUES = frozenset(("=", "float", "complex", "tuple", "slice", "frozenset", "device", "size", "torch"))
+_VALUES = frozenset(("=", "float", "complex", "tuple", "slice", "frozenset", "device", "size", "torch", "range"))
 
 
 class Differs(Exception):

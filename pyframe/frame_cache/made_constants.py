@@ -1,7 +1,8 @@
 """Constants of replacement code that a capture has made, as data: resume functions, and what is said about breaks.
 
 A resume function is described by what it was made for, a place in the code of a function, and is made again from the
-code that this process has: the frame's own code, the code that the frame continues, or one that a guard has compared.
+code that this process has: the frame's own code, the code that the frame continues, code within one of these, or that
+of a function which a guard has compared.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from ..emit.resume import Continuation, ResumeKey, continuation, parts_of
 from .described import NotKept, describe, has_name, resolve
 
 _OWN_NAMES = ("move_args", "raise_in")  # functions in C that have no names of their own
-OWN, CONTINUED = -1, -2  # in place of the number of a code object: that of the frame, and the one that it continues
-Number = Callable[[Any], int]  # of an object in the table of a record
+# Where code is found: that of the frame, the one that it continues, that of a function, a code object by itself.
+OWN, CONTINUED, FUNCTION, OBJECT = "own", "continued", "function", "object"
+Number = Callable[[Any], tuple[str, int]]  # how to find code in the table of a record: FUNCTION or OBJECT, and a number
 Object = Callable[[int], Any]
 
 
@@ -77,22 +79,46 @@ def _remade_resume(parts: Sequence[Any], code: types.CodeType, object_of: Object
 
 
 def _key(made_from: types.CodeType, parts: tuple[Any, ...], code: types.CodeType, number: Number) -> tuple[Any, ...]:
-    if made_from is code:
-        place = OWN
-    elif made_from is _continued(code):
-        place = CONTINUED
-    else:
-        place = number(made_from)
     at, nulls, live, first, maybe, cut, handled, raised_at = parts
     loop = None if cut is None else (cut.head, cut.carried, cut.maybe, cut.nulls)
-    return place, at, nulls, live, first, maybe, loop, handled, raised_at
+    return _place(made_from, code, number), at, nulls, live, first, maybe, loop, handled, raised_at
+
+
+def _place(wanted: types.CodeType, code: types.CodeType, number: Number) -> tuple[Any, ...]:
+    for kind, root in ((OWN, code), (CONTINUED, _continued(code))):
+        path = None if root is None else _path_to(wanted, root)
+        if path is not None:
+            return kind, path
+    return number(wanted)
+
+
+def _path_to(wanted: types.CodeType, code: types.CodeType) -> tuple[int, ...] | None:
+    """The indices of constants that lead from one code object to another in it; None if it is not in it."""
+    if code is wanted:
+        return ()
+    for at, const in enumerate(code.co_consts):
+        if isinstance(const, types.CodeType) and (path := _path_to(wanted, const)) is not None:
+            return (at, *path)
+    return None
+
+
+def _code_at(place: tuple[Any, ...], code: types.CodeType, object_of: Object) -> types.CodeType:
+    kind, where = place
+    if kind in (FUNCTION, OBJECT):
+        found = object_of(where)
+        return found if kind == OBJECT else found.__code__
+    found = code if kind == OWN else _continued(code)
+    for at in where:
+        found = found.co_consts[at]
+    return found
 
 
 def _remade_key(data: tuple[Any, ...], code: types.CodeType, object_of: Object) -> ResumeKey:
     place, at, nulls, live, first, maybe, loop, handled, raised_at = data
-    made_from = code if place == OWN else _continued(code) if place == CONTINUED else object_of(place)
     cut = None if loop is None else LoopBodySpec(*loop)
-    return ResumeKey(made_from, at, nulls, live, first, maybe, cut, handled, raised_at)
+    return ResumeKey(
+        _code_at(place, code, object_of), at, nulls, live, first, maybe, cut, handled, raised_at
+    )
 
 
 def _continued(code: types.CodeType) -> types.CodeType | None:

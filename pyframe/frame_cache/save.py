@@ -29,7 +29,7 @@ from ..graph_retry import as_it_is
 from .class_digest import class_digest
 from .described import Description, NotKept, dataclass_fields, describe, field_of, has_name, has_sizes, is_one_of
 from .load import OPERANDS, Bound, Differs
-from .made_constants import as_data
+from .made_constants import FUNCTION, OBJECT, as_data
 from .record import ORIGINAL, FrameRecord, pack_texts
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -77,7 +77,8 @@ def _is_pure(target: Any) -> bool:
         return True
     if isinstance(target, types.BuiltinFunctionType):
         owner = getattr(target, "__self__", None)
-        return (target.__module__ in _PURE_MODULES and target.__name__ != "length_hint") or owner in (dict, int, float)
+        return (target.__module__ in _PURE_MODULES and target.__name__ != "length_hint") or owner in (
+            dict, int, float, tuple)
     if isinstance(target, types.FunctionType) and target.__name__ in _PURE_METHODS:
         return id(torch.autograd.grad_mode) == id(_module_of(target))
     return isinstance(target, types.MethodDescriptorType | types.WrapperDescriptorType) and target.__objclass__ in (
@@ -209,8 +210,15 @@ class Saving:
         )
         return marshal.dumps(code.replace(co_consts=())), consts
 
+    def _code_object(self, code: types.CodeType) -> tuple[str, int]:
+        """How to find a code object: a function that a guard has compared, or the object itself."""
+        for value in self._kept:
+            if isinstance(value, types.FunctionType) and value.__code__ is code and self.number(value) in self.bound:
+                return FUNCTION, self.number(value)
+        return OBJECT, self.known(code)
+
     def _const(self, value: Any, original: types.CodeType) -> Any:
-        made = as_data(value, original, self.known)
+        made = as_data(value, original, self._code_object)
         if made is not None:
             return made
         if _is_plain(value):
