@@ -1,8 +1,8 @@
-"""A compiled graph as data, and the callable made of it in another process. Only graphs on the CPU are kept.
+"""A compiled graph as data, and the callable made of it in another process.
 
-`kept` describes a graph without gradients that was compiled as a whole, for one combination of sizes, by its entry in
-the disk cache. `loaded` makes the callable that compiling the graph again would make, without a graph: it is rebuilt
-only if a call runs it with ATen, because an input is not aligned or to measure which is faster.
+`kept` describes a graph on the CPU without gradients that was compiled as a whole, for one combination of sizes, by its
+entry in the disk cache. `loaded` makes the callable that compiling the graph again would make, without a graph: it is
+rebuilt only if a call runs it with ATen, because an input is not aligned or to measure which is faster.
 
 `kept_nodes` describes any other graph by its nodes alone. `rebuilt` makes the graph, which is then compiled as if it
 had been captured now, so the compiler is imported; what it compiles it finds in the disk cache.
@@ -53,7 +53,6 @@ class KeptGraph:
 def kept(entry: CacheEntry, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """The fields of a KeptGraph for a compiled graph and inputs like these. NotData, which says why, if it cannot be
     loaded again."""
-    _refuse_gpu(inputs)
     if [*entry.gm.named_parameters(), *entry.gm.named_buffers()]:
         raise NotData("a graph with tensors of its own")
     if shared_cache().get_file(entry.key, ".graph") is None:
@@ -61,8 +60,6 @@ def kept(entry: CacheEntry, inputs: Sequence[Any]) -> tuple[Any, ...]:
     artifact = entry.artifact or load(entry.key, Artifact, CompileReport())
     if artifact is None or artifact.program is not None or artifact.fold is not None:
         raise NotData("a graph that the cache cannot store as it is")
-    if artifact.spec.device != "cpu":
-        raise NotData("a graph on a GPU")
     nodes = marshal.dumps(graph_as_data(entry.gm))
     places = tuple(map(node_place, entry.gm.graph.nodes))
     bytes_ = result_bytes(entry.gm)
@@ -71,8 +68,9 @@ def kept(entry: CacheEntry, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 def kept_nodes(gm: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """The nodes of a graph as data, for inputs like these. NotData, which says why, if it has other parts."""
-    _refuse_gpu(inputs)
-    _refuse_gpu([x for node in gm.graph.nodes for x in pytree.tree_leaves(node.meta.get("val"))])
+    for x in _tensors(gm, inputs):
+        if x.device.type not in ("cpu", "cuda"):
+            raise NotData(f"a graph on a device of type {x.device.type}")
     if not all(issubclass(type(x), torch.Tensor) for x in inputs):
         raise NotData("a graph that takes numbers")
     return (marshal.dumps(graph_as_data(gm)),)
@@ -84,9 +82,14 @@ def rebuilt(data: tuple[Any, ...]) -> fx.GraphModule:
     return graph_of(marshal.loads(nodes))
 
 
-def _refuse_gpu(values: Sequence[Any]) -> None:
-    if any(issubclass(type(x), torch.Tensor) and x.device.type != "cpu" for x in values):
-        raise NotData("a graph on a GPU")
+def is_on_cpu(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether all tensors of a graph with these inputs are on the CPU."""
+    return all(x.device.type == "cpu" for x in _tensors(gm, inputs))
+
+
+def _tensors(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    values = [*inputs, *(x for node in gm.graph.nodes for x in pytree.tree_leaves(node.meta.get("val")))]
+    return [x for x in values if issubclass(type(x), torch.Tensor)]
 
 
 def loaded(data: tuple[Any, ...]) -> Callable[..., Any] | None:

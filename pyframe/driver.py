@@ -148,6 +148,7 @@ class FrameCompiler:
         self.kept_settings = kept_settings(options, backend_name)
         self.looked_up: WeakCodes = {}  # code objects of which no kept capture fits, as `LazyCompiler` has found
         self.calls = store.Calls()
+        self.keys: Any = None  # those of the call that is captured now, before it is traced
         self.kept_before: Any = None  # under config.frame_cache = "check": the record of an earlier process
         self.on_disk: str | None = None  # what `Capture` has of that name, of the last capture
         self.backend_seconds = threading.local()  # `spent`: seconds in the backend during this thread's current capture
@@ -291,13 +292,16 @@ class FrameCompiler:
     def _kept_entry(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> Any:
         """The entry that an earlier process has kept for a call, or SKIP if it found that there is nothing to compile;
         None if there is neither."""
-        self.kept_before = None
+        self.kept_before = self.keys = None
+        if self.kept_settings is None or not self._keeps(func):
+            return None
+        self.keys = store.keys_of(func, locals_, self.kept_settings)
         if self.looked_up.pop(id(func.__code__), None) is not None:
             return None
         shown = stages.compiling_is_shown() or self.captures is not None
-        if shown or self.kept_settings is None or not self._keeps(func):
+        if shown or self.keys is None:
             return None
-        found = store.find(func, locals_, self.kept_settings, self.owner, lambda: self.backend, self.calls)
+        found = store.find(func, locals_, self.kept_settings, self.owner, lambda: self.backend, self.calls, self.keys)
         if found is None:
             return None
         entry, record = found
@@ -344,7 +348,8 @@ class FrameCompiler:
         if before is not None:
             kept_captures.compare(before, make())
         assert self.kept_settings is not None
-        reason = store.keep(func, trace.entry_locals, self.kept_settings, make, self.calls, bool(trace.captures))
+        call = func, trace.entry_locals, self.kept_settings
+        reason = store.keep(*call, make, self.calls, bool(trace.captures), self.keys)
         self.on_disk = "kept on disk" if reason is None else f"not kept on disk: {reason}"
 
     def _importing(self, func: types.FunctionType) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inductor.cache.graph_data import NotData
 from inductor.dynamic.dispatch import is_symbolic
-from inductor.kept_graph import kept, kept_nodes
+from inductor.kept_graph import is_on_cpu, kept, kept_nodes
 
 from ..core.guard_program import LoweredGuards
 from ..core.source import DictItemSource, LocalSource, SeqItemSource, Source
@@ -86,7 +86,9 @@ def _graph_data(result: TraceResult, trace: Trace) -> tuple[Any, ...]:
             from inductor.kept_sizes import sized  # deferred: imports sympy, which symbolic sizes have imported
 
             return (SIZED, *sized(gm, examples))
-        return (ENTRY, *kept(report.entry, inputs)) if report.entry is not None else (NODES, *kept_nodes(gm, inputs))
+        if report.entry is not None and is_on_cpu(gm, inputs):
+            return (ENTRY, *kept(report.entry, inputs))
+        return (NODES, *kept_nodes(gm, inputs))
     except NotData as why:
         raise NotKept(str(why)) from why
 
@@ -110,7 +112,7 @@ def compare(kept_before: FrameRecord, now: FrameRecord) -> None:
     sizes vary may serve the same call, and are not compared."""
     if (kept_before.graph[0] == SIZED, kept_before.varied) != (now.graph[0] == SIZED, now.varied):
         return
-    for name in ("registers", "inputs", "input_registers", "output", "undo", "facts", "arguments", "function"):
+    for name in ("registers", "inputs", "input_registers", "output", "undo", "facts", "function", "eager"):
         if getattr(kept_before, name) != getattr(now, name):
             raise InternalError(f"frame cache: {name} of {now.function}: kept {getattr(kept_before, name)!r}, traced "
                                 f"{getattr(now, name)!r}")  # fmt: skip
@@ -130,7 +132,7 @@ def compare(kept_before: FrameRecord, now: FrameRecord) -> None:
 def _graph(record: FrameRecord) -> Any:
     """The nodes of the graph, and its key if it has one; equal nodes may have different bytes."""
     kind, *parts = record.graph
-    shown = parts if kind == SIZED else parts[:2]
+    shown = (parts[0], parts[2]) if kind == SIZED else parts[:2]  # not the sizes of the first call
     return kind, [marshal.loads(part) if isinstance(part, bytes) else part for part in shown]
 
 

@@ -55,7 +55,8 @@ def frame_keys(func: types.FunctionType, locals_: Sequence[Any], settings: tuple
     except TypeError as error:
         raise NotKept(str(error)) from error
     names = repr((func.__module__, func.__qualname__))
-    modes = repr((torch.is_grad_enabled(), torch.is_inference_mode_enabled()))
+    device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
+    modes = repr((torch.is_grad_enabled(), torch.is_inference_mode_enabled(), device))
     process = str(FORMAT), sys.version, _own_files(), process_key(), _settings(), library_functions(), modes
     given = (*locals_, *_closure(func))
     exact, sized, coarse = (repr([_argument(value, _DEPTH, varies) for value in given]) for varies in range(3))

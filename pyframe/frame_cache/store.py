@@ -78,17 +78,25 @@ class Calls:
         return (keys.sized, keys.exact) if earlier else (keys.exact, keys.sized, keys.coarse)
 
 
+def keys_of(func: types.FunctionType, locals_: tuple[Any, ...], settings: tuple[Any, ...]) -> FrameKeys | None:
+    """The keys of a call; None if its captures are not kept."""
+    try:
+        return frame_keys(func, locals_, settings)
+    except NotKept:
+        return None
+
+
 def find(
     func: types.FunctionType, locals_: tuple[Any, ...], settings: tuple[Any, ...], owner: object,
-    backend: Callable[[], Backend], calls: Calls,
+    backend: Callable[[], Backend], calls: Calls, keys: FrameKeys | None = None,
 ) -> tuple[_C.Entry, FrameRecord] | None:
     """The entry that an earlier process kept for this call; None if there is none, or if it depends on something that
     is different in this process. `backend` returns what compiles graphs that were kept as nodes. `calls`: those for
-    which the compiler has captures, among which this one will be."""
+    which the compiler has captures, among which this one will be. `keys`: those of the call, if they are known."""
     if not is_plain_context() or break_errors.is_error():  # where breaks are errors, tracing finds them
         return None
     try:
-        keys = frame_keys(func, locals_, settings)
+        keys = keys or frame_keys(func, locals_, settings)
     except NotKept:
         return None
     for key in calls.wanted(func.__code__, keys):
@@ -158,12 +166,13 @@ def _entry(
 
 def keep(
     func: types.FunctionType, locals_: tuple[Any, ...], settings: tuple[Any, ...], make: Callable[[], FrameRecord],
-    calls: Calls, again: bool,
+    calls: Calls, again: bool, keys: FrameKeys | None = None,
 ) -> str | None:
     """Store the record of a capture for a call; None, or the reason why it is not kept. `again`: the function had other
-    captures before, which may be why something varies in this one."""
+    captures before, which may be why something varies in this one. `keys`: those that the call had before it was
+    traced, which another process looks for; compiling may begin to use a GPU, for instance."""
     try:
-        keys = frame_keys(func, locals_, settings)
+        keys = keys or frame_keys(func, locals_, settings)
         calls.add(func.__code__, keys)
         record = make()
         data = records.dump(record)
