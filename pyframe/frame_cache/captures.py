@@ -103,8 +103,6 @@ def _refuse(result: TraceResult, trace: Trace) -> None:
         raise NotKept("__torch_function__ of a mode or a subclass")
     if trace.placeholder_objects:
         raise NotKept("a class or function that the frame creates")
-    if trace.handled_outside:
-        raise NotKept("an exception that is being handled around the call")
 
 
 def compare(kept_before: FrameRecord, now: FrameRecord) -> None:
@@ -144,7 +142,7 @@ def _named(record: FrameRecord) -> list[Any]:
         if name == "CLASS_FINDS":
             classes = [record.objects[each] for each in (given[1], *given[2])]
             found.append((name, given[0], classes, _entries(record, given[3])))
-        elif name in ("TENSOR", "GLOBAL_STATE"):
+        elif name in ("TENSOR", "GLOBAL_STATE", "RELATION"):
             found.append((name, *given))
         else:
             pairs = zip(letters, given, strict=True)
@@ -161,4 +159,15 @@ def _entries(record: FrameRecord, entries: Any) -> Any:
 def _code(record: FrameRecord) -> Any:
     code, consts = record.code
     objects = [record.objects[each] if type(each) is int and each != ORIGINAL else each for each in consts]
-    return marshal.loads(code), [marshal.loads(each) if isinstance(each, bytes) else each for each in objects]
+    made = [_made(record, each) if type(each) is tuple and each and each[0] in _MADE else each for each in objects]
+    return marshal.loads(code), [marshal.loads(each) if isinstance(each, bytes) else each for each in made]
+
+
+_MADE = ("resume", "raise")
+
+
+def _made(record: FrameRecord, const: Any) -> Any:
+    """What a resume function is made for, with a description in place of the number of an object, and without what is
+    known of it, which later captures add to."""
+    kind, ((place, where), *key), *_ = const
+    return kind, place, record.objects[where] if type(where) is int else where, key

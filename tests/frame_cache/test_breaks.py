@@ -26,7 +26,6 @@ ROOT = Path(__file__).parent.parent.parent
 # Programs a part of which is not kept, and why.
 IN_PART = {
     "while loop": "a condition on numbers that is no relation between integers",
-    "handler": "an exception that is being handled around the call",
 }
 UNCHANGED = {"writes", "while loop", "with block", "handler", "closure", "sizes"}  # nothing that they do is changed
 
@@ -175,6 +174,33 @@ def test_checked_captures_with_breaks_are_those_that_are_traced(frames: Path) ->
     pyframe.config.frame_cache = "check"
     counts(breaks, torch.ones(3))
     assert pyframe.counters["frames_loaded"] > 1 and pyframe.counters["instructions_traced"] > 0
+
+
+def asks(x: torch.Tensor) -> torch.Tensor:
+    try:
+        raise  # noqa: PLE0704  what a caller handles, if it handles anything
+    except RuntimeError:
+        return x + 1
+    except KeyError:
+        return x - 1
+
+
+def test_what_a_caller_handles_is_guarded_or_breaks_the_graph(frames: Path) -> None:  # noqa: F811
+    def around(fn: Callable[..., Any]) -> Any:
+        try:
+            raise KeyError
+        except KeyError:
+            return fn(torch.ones(3))
+
+    for _ in range(2):
+        for order in ((True, False), (False, True)):
+            pyframe.reset()
+            compiled = pyframe.compile(asks)
+            for handling in order:
+                found = around(compiled) if handling else compiled(torch.ones(3))
+                assert torch.equal(found, around(asks) if handling else asks(torch.ones(3)))
+            assert not pyframe.counters["frames_not_kept"]
+    assert pyframe.counters["instructions_traced"] == 0
 
 
 MADE = "def f(x):\n    y = x + 1\n    stop()\n    return y * 2"
