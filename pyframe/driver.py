@@ -55,7 +55,7 @@ from .frame_cache import store
 from .interp.limits import LongParts
 from .interp.trace import Trace
 from .metrics import counters
-from .options import Options, kept_settings
+from .options import Options, kept_settings, why_not_kept
 from .recompile import RecompilePolicy
 from .skipped_frames import is_importing, is_skipped
 from .torch_resets import follow_resets
@@ -261,6 +261,8 @@ class FrameCompiler:
             _C.install(code, entry)  # before threads that wait for this capture continue: they look for it
             return entry
         except SkipFrame as skip:
+            if self.keys is not None and not skip.nothing:
+                counters["frames_not_kept"][f"it runs eagerly: {skip}"] += 1
             if self.options.fullgraph and not skip.nothing:
                 raise Unsupported(f"{place(func)} cannot be captured: {skip}") from skip
             return self._runs_eagerly(func, str(skip), entries, skip.nothing)
@@ -293,8 +295,9 @@ class FrameCompiler:
         """The entry that an earlier process has kept for a call, or SKIP if it found that there is nothing to compile;
         None if there is neither."""
         self.kept_before = self.keys = None
-        if self.kept_settings is None or not self._keeps(func):
+        if self._not_kept() is not None:
             return None
+        assert self.kept_settings is not None
         self.keys = store.keys_of(func, locals_, self.kept_settings)
         if self.looked_up.pop(id(func.__code__), None) is not None:
             return None
@@ -326,20 +329,26 @@ class FrameCompiler:
         if id(code) not in self.codes_with_entries:
             weak_codes.add(self.codes_with_entries, code)
 
-    def _keeps(self, func: types.FunctionType) -> bool:
-        """Whether captures of this function may be kept on disk: if no function has a directive of the program, and the
-        function is not one that a capture has created."""
-        if self.kept_settings is None or config.frame_cache == "off" or self.keeps_empty:
-            return False
-        return not user_directives.any_given() and stance.current() == "default"
+    def _not_kept(self) -> str | None:
+        """Why no capture is kept on disk now; None if captures may be. "" if that is not wanted."""
+        if config.frame_cache == "off":
+            return ""
+        if self.kept_settings is None:
+            return why_not_kept(self.options, self.backend_name)
+        if self.keeps_empty:
+            return "a capture of pyframe.testing"
+        if user_directives.any_given():
+            return "the program has marked a function with a directive"
+        return None if stance.current() == "default" else f"the stance {stance.current()!r}"
 
     def _keep(
         self, func: types.FunctionType, result: TraceResult, trace: Trace, lowered: LoweredGuards,
         counted: list[bool], eager: bool,
     ) -> None:
         """Keep a capture on disk, if that is possible. `counted`, `eager`: as for `record_of`."""
-        self.on_disk = None
-        if not self._keeps(func):
+        why = self._not_kept()
+        self.on_disk = f"not kept on disk: {why}" if why else None
+        if why is not None:
             return
         make = functools.partial(
             kept_captures.record_of, func, trace.entry_locals, result, trace, lowered, counted, eager
@@ -424,7 +433,7 @@ class FrameCompiler:
         eager = nothing and not trace.rng_branches and not kept
         if not eager:
             weak_codes.add(self.generated, result.code)
-        if not eager or (not captures and self._keeps(func) and not self.options.fullgraph):
+        if not eager or (not captures and self._not_kept() is None and not self.options.fullgraph):
             entry, lowered = make_entry(result, trace, state, self.owner)
             self._keep(func, result, trace, lowered, counted, eager)
         if eager:

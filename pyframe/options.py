@@ -88,10 +88,15 @@ class Options:
 
 def kept_settings(options: Options, backend_name: str) -> tuple[Any, ...] | None:
     """The settings of a compilation as part of the key of kept captures; None if its captures are not kept."""
-    if backend_name != "inductor" or not options.cache:
-        return None
-    changed = {name for name in _FIELDS if getattr(options, name) != getattr(_DEFAULTS, name)}
-    return dataclasses.astuple(options) if changed <= _KEPT_WITH else None
+    return dataclasses.astuple(options) if why_not_kept(options, backend_name) is None else None
+
+
+def why_not_kept(options: Options, backend_name: str) -> str | None:
+    """Why captures of such a compilation are not kept; None if they may be."""
+    if backend_name != "inductor":
+        return "they are for another backend than inductor"
+    changed = [name for name in _FIELDS if getattr(options, name) != getattr(_DEFAULTS, name)]
+    return next((f"the option {name!r}" for name in changed if name not in _KEPT_WITH), None)
 
 
 _FIELDS = tuple(each.name for each in dataclasses.fields(Options))

@@ -63,10 +63,15 @@ class Sizes:
 
     def hints(self, examples: Sequence[Any]) -> dict[str, int] | None:
         """The values of the symbols in the call for which the graph was captured; None if that is not known."""
-        found = {name: _at(examples, *self.places[key]) for key, name in self.names.items()}
-        if not all(isinstance(n, torch.SymInt) and n.node.has_hint() or type(n) is int for n in found.values()):
-            return None
-        return {name: n if type(n) is int else int(n.node.hint) for name, n in found.items()}
+        found: dict[str, int] = {}
+        for key, name in self.names.items():
+            value: Any = _at(examples, *self.places[key])
+            if isinstance(value, torch.SymInt):
+                value = int(value.node.hint) if value.node.has_hint() else None
+            if type(value) is not int:
+                return None
+            found[name] = value
+        return found
 
 
 def key_of(example: Any) -> Any:

@@ -104,6 +104,7 @@ def _path_to(wanted: types.CodeType, code: types.CodeType) -> tuple[int, ...] | 
 
 def _code_at(place: tuple[Any, ...], code: types.CodeType, object_of: Object) -> types.CodeType:
     kind, where = place
+    found: Any
     if kind in (FUNCTION, OBJECT):
         found = object_of(where)
         return found if kind == OBJECT else found.__code__
