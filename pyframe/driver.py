@@ -354,8 +354,8 @@ class FrameCompiler:
             kept_captures.record_of, func, trace.entry_locals, result, trace, lowered, counted, eager
         )
         before, self.kept_before = self.kept_before, None
-        if before is not None:
-            kept_captures.compare(before, make())
+        if before is not None and not trace.captures and not (trace.known is not None and trace.known.varying):
+            kept_captures.compare(before, make())  # others depend on what has varied so far
         assert self.kept_settings is not None
         call = func, trace.entry_locals, self.kept_settings
         reason = store.keep(*call, make, self.calls, bool(trace.captures), self.keys)

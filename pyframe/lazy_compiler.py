@@ -26,8 +26,8 @@ from .skipped_frames import is_importing, is_skipped
 
 if TYPE_CHECKING:
     from .driver import FrameCompiler
-    from .frame_cache.record import FrameRecord
 
+_Values = tuple[Any, ...]
 _COMPILER = f"{__package__}.driver"
 
 
@@ -42,8 +42,8 @@ class LazyCompiler:
         self.owner = object()
         self.always: set[types.CodeType] = set()
         self._loaded: WeakCodes = {}  # code objects for which an entry was loaded
-        # Of each loaded entry: the code object, the replacement code and what the capture records of the frame.
-        self._entries: list[tuple[weakref.ref[types.CodeType], weakref.ref[types.CodeType], FrameRecord]] = []
+        # for each entry its function's code, its own, and the arguments and what varies, as in FrameRecord
+        self._entries: list[tuple[weakref.ref[types.CodeType], weakref.ref[types.CodeType], _Values, _Values]] = []
         self._calls: Any = None  # see `store.Calls`
         self._compiler: FrameCompiler | None = None
         self._kept = kept_settings(options, "inductor")
@@ -81,7 +81,7 @@ class LazyCompiler:
         return resume is not None and resume.continuation(code) is not None
 
     def _is_generated(self, code: types.CodeType) -> bool:
-        return any(generated() is code for _, generated, _ in self._entries)
+        return any(generated() is code for _, generated, *_ in self._entries)
 
     def compiler(self) -> FrameCompiler:
         """The compiler itself."""
@@ -102,9 +102,9 @@ class LazyCompiler:
     def _create(self, driver: Any) -> FrameCompiler:
         backend = self._backend()
         compiler: FrameCompiler = driver.FrameCompiler(backend, self.options, "inductor", self.owner, self.always)
-        for ref, generated, record in self._entries:
+        for ref, generated, arguments, varied in self._entries:
             if (code := ref()) is not None:
-                compiler.note_loaded(code, generated(), record.arguments, record.varied)
+                compiler.note_loaded(code, generated(), arguments, varied)
         self._entries.clear()
         compiler.calls = self._calls or compiler.calls
         return compiler
@@ -146,7 +146,7 @@ class LazyCompiler:
         counters["recompiles"] += again
         weak_codes.add(self._loaded, func.__code__)
         assert entry.code is not None
-        self._entries.append((weakref.ref(func.__code__), weakref.ref(entry.code), record))
+        self._entries.append((weakref.ref(func.__code__), weakref.ref(entry.code), record.arguments, record.varied))
         _C.install(func.__code__, entry)
         return entry
 

@@ -124,7 +124,7 @@ def compare(kept_before: FrameRecord, now: FrameRecord) -> None:
     if _graph(kept_before) != _graph(now):
         raise InternalError(f"frame cache: {now.function} was kept with another graph")
     if _code(kept_before) != _code(now):
-        raise InternalError(f"frame cache: {now.function} was kept with other code")
+        raise InternalError(f"frame cache: {now.function} was kept with other code: {_code(kept_before)} {_code(now)}")
 
 
 def _graph(record: FrameRecord) -> Any:

@@ -59,7 +59,10 @@ def frame_keys(func: types.FunctionType, locals_: Sequence[Any], settings: tuple
     modes = repr((torch.is_grad_enabled(), torch.is_inference_mode_enabled(), device))
     process = str(FORMAT), sys.version, _own_files(), process_key(), _settings(), library_functions(), modes
     given = (*locals_, *_closure(func))
-    exact, sized, coarse = (repr([_argument(value, _DEPTH, varies) for value in given]) for varies in range(3))
+    modules: dict[int, str] = {}
+    exact, sized, coarse = (
+        repr([_argument(value, _DEPTH, varies, modules) for value in given]) for varies in range(3)
+    )
     common = content_key(*process, repr(settings), code, names)
     return FrameKeys(
         content_key("frame", common, exact), content_key("sized", common, sized), content_key("coarse", common, coarse)
@@ -76,9 +79,9 @@ def _settings() -> str:
     return repr((sorted(values.items()), "torch._dynamo" in sys.modules, os.environ.get("PYFRAME_VERIFY")))
 
 
-def _argument(value: Any, depth: int, varies: int) -> Any:
+def _argument(value: Any, depth: int, varies: int, modules: dict[int, str]) -> Any:
     """What a key has of an argument. `varies`: 1 for nothing but whether sizes and numbers are 0, 1 or something else;
-    2 for no value of numbers and texts."""
+    2 for no value of numbers and texts. `modules`: the structure of each module, by id."""
     kind = type(value)
     if is_one_of(kind, _TENSORS):
         if not has_sizes(value):
@@ -93,14 +96,16 @@ def _argument(value: Any, depth: int, varies: int) -> Any:
     if is_one_of(kind, _PLAIN):
         return kind.__name__, value
     if is_one_of(kind, (tuple, list)) and depth:
-        return kind.__name__, len(value), [_argument(each, depth - 1, varies) for each in value[:_ITEMS]]
+        return kind.__name__, len(value), [_argument(each, depth - 1, varies, modules) for each in value[:_ITEMS]]
     if kind is dict and depth:
         items = list(value.items())[:_ITEMS]
         return "dict", len(value), [
-            (_argument(k, depth - 1, 0), _argument(v, depth - 1, varies)) for k, v in items
+            (_argument(k, depth - 1, 0, modules), _argument(v, depth - 1, varies, modules)) for k, v in items
         ]
     if issubclass(kind, torch.nn.Module):
-        return list(_structure(value))
+        if id(value) not in modules:
+            modules[id(value)] = content_key(repr(list(_structure(value))))
+        return modules[id(value)]
     return _name(kind)
 
 

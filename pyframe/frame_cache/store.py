@@ -121,6 +121,8 @@ def _announce(func: types.FunctionType, record: FrameRecord) -> None:
     """Count and log a capture that is loaded, as tracing would."""
     show("cache", lambda: f"frame {func.__qualname__}: loaded")
     counters["frames_loaded"] += not record.eager
+    if config.frame_cache == "check":  # it is traced, too
+        return
     counters["graphs"] += record.graph[0] not in (NONE, WHOLE)
     for kind, line, detail, counted in record.breaks:
         counters["graph_breaks"][kind] += counted
