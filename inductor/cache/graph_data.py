@@ -3,6 +3,7 @@ torch by name, with plain arguments."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,11 @@ from typing import Any
 import torch
 from torch import fx
 
+from .. import modes
 from .process_key import is_own_function, is_own_operator
 
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), type(Ellipsis))
+_MODES = {id(getattr(modes, name)): name for name in ("ENTER_INFERENCE", "EXIT_INFERENCE", "ENTER_DUAL", "EXIT_DUAL")}
 _MODULES = ("torch", "_operator", "operator", "math", "builtins")
 
 
@@ -24,6 +27,8 @@ class NotData(Exception):
 def graph_as_data(gm: fx.GraphModule) -> tuple[Any, ...]:
     """The nodes of a graph: operation, name, target, arguments, and where each comes from. NotData if that is
     impossible."""
+    if getattr(gm, "settings", ()):
+        raise NotData("a graph that writes settings of the process")
     numbers: dict[fx.Node, int] = {}
     nodes = []
     for node in gm.graph.nodes:
@@ -50,7 +55,7 @@ def graph_of(data: Sequence[Any]) -> fx.GraphModule:
         if path:
             node.meta["nn_module_stack"] = {path: (path, None)}
         made.append(node)
-    return fx.GraphModule(torch.nn.Module(), graph)
+    return modes.graph_module(torch.nn.Module(), graph)
 
 
 def _target(target: Any) -> tuple[str, ...]:
@@ -58,11 +63,16 @@ def _target(target: Any) -> tuple[str, ...]:
         if is_own_operator(target):
             return ("operator", str(target))
         raise NotData(f"the operator {target}")
+    if (mode := _MODES.get(id(target))) is not None:
+        return ("mode", mode)
     module = getattr(target, "__module__", None) or getattr(getattr(target, "__self__", None), "__name__", None)
     for path in (getattr(target, "__qualname__", None), getattr(target, "__name__", None)):
         if isinstance(module, str) and isinstance(path, str) and module.partition(".")[0] in _MODULES:
             if is_own_function(target) and _named(module, path) is target:
                 return ("function", module, path)
+        if getattr(target, "in_order", False) and isinstance(module, str) and isinstance(path, str):
+            if _named(module, path) is target:  # a function of the capture, which graphs call as it is
+                return ("in order", module, path)
     raise NotData(f"the function {getattr(target, '__name__', target)}")
 
 
@@ -79,6 +89,10 @@ def _function(target: tuple[str, ...]) -> Any:
         for part in target[1].split("."):
             found = getattr(found, part)
         return found
+    if target[0] == "mode":
+        return getattr(modes, target[1])
+    if target[0] == "in order":
+        importlib.import_module(target[1])
     found = _named(*target[1:])
     if not isinstance(found, types.FunctionType | types.BuiltinFunctionType | type) and not callable(found):
         raise NotData(f"the function {'.'.join(target[1:])}")

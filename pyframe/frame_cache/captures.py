@@ -142,6 +142,9 @@ def _named(record: FrameRecord) -> list[Any]:
         if name == "CLASS_FINDS":
             classes = [record.objects[each] for each in (given[1], *given[2])]
             found.append((name, given[0], classes, _entries(record, given[3])))
+        elif name == "PREDICATE" and type(given[0]) is tuple:
+            *asked, answer = given[0]
+            found.append((name, [record.objects[each] for each in asked], answer, given[1]))
         elif name in ("TENSOR", "GLOBAL_STATE", "RELATION"):
             found.append((name, *given))
         else:

@@ -11,6 +11,7 @@ What a description leaves out is what a guard tests: the attributes of a module,
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import enum
 import functools
@@ -344,6 +345,7 @@ _RULES_BY_CLASS: dict[type, Callable[[Any], Description]] = {
     torch.dtype: _torch_value, torch.layout: _torch_value, torch.memory_format: _torch_value,
     torch.device: lambda value: ("device", str(value)), torch.Size: lambda value: ("size", *value),
     object: lambda value: ("object",),
+    type(vars(abc.ABC)["_abc_impl"]): lambda value: ("abc data",),  # what it decides is asked again, see SameAnswer
     range: lambda value: ("range", value.start, value.stop, value.step),
     types.ModuleType: _module, types.FunctionType: _function, types.CodeType: _code,
     types.BuiltinFunctionType: _builtin, staticmethod: _static_method, classmethod: _class_method,
@@ -378,6 +380,6 @@ _FINDERS: dict[str, Callable[..., Any]] = {
     "type variable": _named,
 }
 _RULE_NAMES = frozenset((
-    *_FINDERS, "dict", "local function", "local class", "code", "object", "staticmethod", "classmethod", "property",
-    "method",
+    *_FINDERS, "abc data", "dict", "local function", "local class", "code", "object", "staticmethod", "classmethod",
+    "property", "method",
 ))  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any
 
 from .. import _C
 from ..core.guard_reference import ACCESSORS, CHECKS, CallContext, found_along
+from ..core.same_answer import SameAnswer
 from ..graph_retry import as_it_is
 from .class_digest import class_digest
 from .described import Description, NotKept, dataclass_fields, describe, resolve
@@ -167,6 +168,19 @@ class Bound:
             raise Differs("the metadata of a tensor differs")
         return ("TENSOR", register, full)
 
+    def predicate(self, function: Any, registers: tuple[int, ...]) -> tuple[Any, ...]:
+        """`function`: the number of one, or the parts of a SameAnswer."""
+        if type(function) is tuple:
+            *asked, answer = function
+            found: Any = SameAnswer(*map(self.object, asked))
+            if found.answer is not answer:
+                raise Differs("the answer of an abstract base class has changed")
+        else:
+            found = self.object(function)
+        if not CHECKS["PREDICATE"](found, self._read("R", registers)):
+            raise Differs("a predicate does not hold")
+        return ("PREDICATE", found, registers)
+
     def relation(self, steps: tuple[Any, ...], registers: tuple[int, ...]) -> tuple[Any, ...]:
         if not CHECKS["RELATION"](steps, self._read("R", registers)):
             raise Differs("a relation between sizes does not hold")
@@ -214,7 +228,7 @@ def _fields(bound: Bound, number: int, names: tuple[str, ...]) -> bool:
 
 _CHECKS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "IS": Bound.is_, "TYPE_IS": Bound.type_is, "CLASS_FINDS": Bound.class_finds, "TENSOR": Bound.tensor,
-    "GLOBAL_STATE": Bound.global_state, "RELATION": Bound.relation,
+    "GLOBAL_STATE": Bound.global_state, "RELATION": Bound.relation, "PREDICATE": Bound.predicate,
 }  # fmt: skip
 _FACTS: dict[str, Callable[..., bool]] = {"signature": _signature, "fields": _fields}
 

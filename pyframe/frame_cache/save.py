@@ -24,6 +24,7 @@ import torch
 
 from ..core.guard import Guard
 from ..core.guard_program import LoweredGuards
+from ..core.same_answer import SameAnswer
 from ..core.trace_reliances import Reliances
 from ..graph_retry import as_it_is
 from .class_digest import class_digest
@@ -59,13 +60,18 @@ _PURE = {
 _PURE_IDS = frozenset(map(id, _PURE))
 _PURE_ITERTOOLS = frozenset(id(each) for each in vars(itertools).values() if isinstance(each, type))
 _OWN = f"{__name__.partition('.')[0]}."
+# Models of methods and assignments that only add a node to the graph.
+_PURE_FACTS = frozenset((
+    "assignment to Tensor.grad", "assignment to Tensor.requires_grad", "Tensor.requires_grad_", "Tensor.detach_",
+))  # fmt: skip
 _PURE_METHODS = frozenset(("__enter__", "__exit__"))
 
 
 def check_reliances(found: Reliances) -> None:
     """NotKept if a trace relied on a fact of this process that another may not share."""
     for what in found.facts:
-        raise NotKept(what)
+        if what not in _PURE_FACTS:
+            raise NotKept(what)
     for target in found.calls.values():
         if not _is_pure(target):
             name = getattr(target, "__qualname__", None) or getattr(target, "co_qualname", None) or repr(target)
@@ -198,6 +204,9 @@ class Saving:
         return steps, registers
 
     def predicate(self, function: Any, registers: tuple[int, ...]) -> tuple[Any, ...]:
+        if type(function) is SameAnswer:
+            asked = (self.known(function.ask), self.known(function.kind), self.known(function.cls))
+            return (*asked, function.answer), registers
         if type(function).__module__.startswith(_OWN):  # an object that holds what it evaluates
             raise NotKept("a condition on numbers that is no relation between integers")
         return self.known(function), registers

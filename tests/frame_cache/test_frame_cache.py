@@ -3,6 +3,7 @@ noticed."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import json
 import math
@@ -511,3 +512,50 @@ def test_other_devices_are_not_kept(frames: Path) -> None:
     gm = torch.fx.symbolic_trace(torch.nn.ReLU())
     with pytest.raises(NotData, match="a graph on a device of type meta"):
         kept_nodes(gm, [torch.ones(3, device="meta")])
+
+
+class Shape(abc.ABC):
+    pass
+
+
+def asks_an_abstract_class(x: torch.Tensor, shape: object) -> torch.Tensor:
+    return x + 1 if isinstance(shape, Shape) else x - 1
+
+
+def test_answers_of_abstract_classes_are_asked_again(frames: Path) -> None:
+    class Round:
+        pass
+
+    for expected in ((0, 1, []), (1, 0, [])):
+        assert counts(asks_an_abstract_class, torch.ones(3), Round()) == expected
+    Shape.register(Round)
+    loaded, kept, _ = counts(asks_an_abstract_class, torch.ones(3), Round())
+    assert (loaded, kept) == (0, 1)
+    assert torch.equal(pyframe.compile(asks_an_abstract_class)(torch.ones(3), Round()), torch.full((3,), 2.0))
+
+
+def test_a_loaded_graph_that_raises_leaves_modes_as_they_were(frames: Path) -> None:
+    def reads(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            y = x[at]
+        return x * y
+
+    x = torch.ones(3, requires_grad=True)
+    for expected in ((0, 1, []), (1, 0, [])):
+        assert counts(reads, x, torch.tensor([2, 1, 0])) == expected
+        with pytest.raises(IndexError):
+            pyframe.compile(reads)(x, torch.tensor([9, 9, 9]))
+        assert torch.is_grad_enabled()
+
+
+def test_an_assignment_to_a_gradient_is_kept(frames: Path) -> None:
+    def clears(x: torch.Tensor) -> torch.Tensor:
+        y = x.detach() * 2
+        x.grad = None
+        return y
+
+    x = torch.ones(3, requires_grad=True)
+    for expected in ((0, 1, []), (1, 0, [])):
+        x.grad = torch.ones(3)
+        assert counts(clears, x) == expected
+        assert x.grad is None
