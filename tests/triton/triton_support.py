@@ -95,7 +95,8 @@ def _shape(sizes):
 
 def _block_type_init(self, element_ty, shape):
     self.element_ty = element_ty
-    self.sizes = builtins.tuple(getattr(n, "value", n) for n in getattr(shape, "value", shape))
+    shape = shape.value if isinstance(shape, tl.constexpr) else shape
+    self.sizes = builtins.tuple(n.value if isinstance(n, tl.constexpr) else n for n in shape)
     if not self.sizes:
         raise TypeError("0d block_type is forbidden")
     self.shape, _, self.numel, _ = _shape(self.sizes)
