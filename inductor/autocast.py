@@ -29,6 +29,12 @@ def without_autocast(run: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def autocast_state() -> tuple[Any, ...]:
+    """Equal if autocast casts alike."""
+    enabled = tuple((torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)) for name in DEVICES)
+    return *enabled, torch.is_autocast_cache_enabled(), _autocast_nesting()
+
+
 class AutocastState:
     """A snapshot of the autocast state of this thread for some device types, which `restore` puts back."""
 

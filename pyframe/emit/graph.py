@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -70,6 +72,19 @@ _FAILURES = (
 )  # fmt: skip
 
 
+@dataclass(slots=True, eq=False)
+class Operation:
+    """A call of `GraphBuilder.add`: its arguments, the Var of its result, and the nodes that it added."""
+
+    kind: str
+    target: Any
+    run: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    result: Var
+    nodes: tuple[fx.Node, ...]
+
+
 class GraphBuilder:
     """Builds the FX graph of the trace `tx`. `call` and `call_method` add nodes; each tensor node has its fake tensor
     in `meta['val']` and the user's line in `meta['stack_trace']`.
@@ -103,6 +118,7 @@ class GraphBuilder:
         self.pushed_hooks: list[Any] = []
         self._chosen: set[int] = set()  # the memory of results that are one of several tensors, see `note_choice`
         self._candidates: set[int] = set()  # the memory of these tensors
+        self.note_operation: Callable[[Operation], None] | None = None  # is called after each operation
         self.required: Var | None = None  # a 0-d bool tensor, False if the results of the graph are not valid
 
     @property
@@ -236,7 +252,7 @@ class GraphBuilder:
         if isinstance(target, types.BuiltinFunctionType) and target.__module__ == "_operator":
             name = target.__name__.strip("_")
             self._needs_own(f"__{name}__", f"__r{name}__")
-        return self._add("call_function", by_name(target), target, args, kwargs)
+        return self._noted("call_function", by_name(target), target, args, kwargs)
 
     def call_method(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Var:
         """Add `args[0].name(*args[1:], **kwargs)` as a node."""
@@ -247,7 +263,26 @@ class GraphBuilder:
             return call_method_of(self_, name, rest, keywords)
 
         self._needs_own(name)
-        return self._add("call_method", name, run, args, kwargs)
+        return self._noted("call_method", name, run, args, kwargs)
+
+    def _noted(
+        self, kind: str, target: Any, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Var:
+        if self.note_operation is None:
+            return self._add(kind, target, run, args, kwargs)
+        return self.add(kind, target, run, args, kwargs).result
+
+    def add(
+        self, kind: str, target: Any, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Operation:
+        """Add an operation, as `call` and `call_method` do. `run`: what runs it on fake tensors."""
+        last = next(reversed(self.graph.nodes), None)
+        result = self._add(kind, target, run, args, kwargs)
+        added = list(itertools.takewhile(lambda node: node is not last, reversed(self.graph.nodes)))
+        made = Operation(kind, target, run, args, kwargs, result, tuple(reversed(added)))
+        if self.note_operation is not None:
+            self.note_operation(made)
+        return made
 
     def _needs_own(self, *names: str) -> None:
         """Skip the frame if the program replaced one of these methods of torch.Tensor, because graphs call them by
@@ -412,6 +447,11 @@ class GraphBuilder:
         the arguments. Writes to the result, or to a view of it, and changes of the state of any break the graph."""
         self._chosen.add(memory_of(fake))
         self._candidates.update(map(memory_of, candidates))
+
+    @property
+    def choices(self) -> int:
+        """How many tensors are results of choices, or may be."""
+        return len(self._chosen) + len(self._candidates)
 
     def is_candidate(self, fake: torch.Tensor) -> bool:
         """Whether the tensor may be the result of a choice (`note_choice`)."""

@@ -37,6 +37,11 @@ class GraphModes:
         """Whether a mode is entered, or grad mode is not what it was before the frame."""
         return bool(self._entered) or torch.is_grad_enabled() != self._grad_at_entry
 
+    @property
+    def entered(self) -> tuple[fx.Node | None, ...]:
+        """The nodes that enter the modes which are active, the innermost last; None for a default device."""
+        return tuple(node for _, node, _ in self._entered)
+
     def enter(self, enter: Callable[..., Any], leave: Callable[[Any], Any], args: tuple[Any, ...]) -> Any:
         """Enter a mode, while tracing and in the graph; returns the token for `exit`."""
         mode = (enter(*args), self._add_node(enter, args, {}), leave)

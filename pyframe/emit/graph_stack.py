@@ -54,15 +54,21 @@ class GraphStack:
 
     def annotate(self, node: fx.Node) -> fx.Node:
         """Record in a node which lines of the program it comes from."""
-        frames = self._tx.frames
-        around, modules = self._around(len(frames) - 1) if frames else ("", {})
-        text = around + self._own_line(frames[-1]) if frames else ""
+        text, modules = self.place()
         node.meta["stack_trace"] = text or "".join(map(self._quoted, self._tx.whole_stack()))
-        modules = {**modules, **_module_of(frames[-1])} if frames else modules
         if modules:
             node.meta["nn_module_stack"] = modules
         advance()
         return node
+
+    def place(self) -> tuple[str, dict[str, tuple[str, type]]]:
+        """What nodes record of the instruction being traced: the lines of all frames, and the modules of which they run
+        methods, by path."""
+        frames = self._tx.frames
+        if not frames:
+            return "", {}
+        around, modules = self._around(len(frames) - 1)
+        return around + self._own_line(frames[-1]), {**modules, **_module_of(frames[-1])}
 
     def _around(self, depth: int) -> tuple[str, dict[str, tuple[str, type]]]:
         """What nodes record of the frames around the frame at this depth, which is running: all of these are at a call

@@ -36,10 +36,10 @@ def guard_aliases(tx: Trace) -> None:
         if id(getattr(var, "base", None)) in targets:  # the contents of an instance of a subclass of a built-in type
             changed.add(_type_of(var))
     sources: dict[type, list[Source]] = {}
-    for var in tx.memo.values() if changed else ():
+    for var, source in _objects(tx) if changed else ():
         kind = _type_of(var)
-        if var.source is not None and kind is not None and kind in changed:
-            sources.setdefault(kind, []).append(var.source)
+        if kind is not None and kind in changed:
+            sources.setdefault(kind, []).append(source)
     for same_type in sources.values():
         if len(same_type) > 1:
             tx.guard(None, "DISTINCT", tuple(dict.fromkeys(same_type)))
@@ -68,16 +68,27 @@ def _guard_dicts_distinct(tx: Trace) -> None:
     and vice versa. If it is one in this call, restart with the dict opaque."""
     owners = [var for var in tx.memo.values() if isinstance(var, InstanceVar) and var.attrs]
     changed = {id(effect.target) for effect in tx.effects}
-    for owner in owners:
-        fields = fields_of(owner.value) if owner.value is not MISSING else None
+    replayed = [(var, tx.repeated_calls.read(source)) for var, source in tx.repeated_calls.replayed]
+    values = [(owner, owner.value) for owner in owners]
+    values += [(var, value) for var, value in replayed if isinstance(var, InstanceVar) and var.attrs]
+    for owner, value in values:
+        fields = fields_of(value) if value is not MISSING else None
         held = tx.memo.get(id(fields))
         if isinstance(held, DictVar) and not changed.isdisjoint((id(owner), id(held))):
             tx.opaque[id(fields)] = fields
             raise Restart()
     written = [e.target.source for e in tx.effects if e.kind == "DICT" and e.target.python_type() is dict]
-    sources = [dict_source(o.source, o.cls) for o in owners if o.source is not None and has_dict(o.cls)]
+    read = [(var, source) for var, source in _objects(tx) if isinstance(var, InstanceVar) and var.attrs]
+    sources = [dict_source(source, var.cls) for var, source in read if has_dict(var.cls)]
     if written and sources:
         tx.guard(None, "DISTINCT", tuple(dict.fromkeys([*written, *sources])))
+
+
+def _objects(tx: Trace) -> list[tuple[Var, Source]]:
+    """The Vars of objects that existed before the frame, with their sources, also of those in modules whose calls were
+    not traced because they equal others."""
+    known = [(var, var.source) for var in tx.memo.values() if var.source is not None]
+    return [*known, *tx.repeated_calls.replayed]
 
 
 def _type_of(var: Var) -> type | None:

@@ -57,6 +57,11 @@ class Generators:
         """Whether one of them has not run to its end."""
         return any(not generator.done for generator in self._all)
 
+    @property
+    def count_unfinished(self) -> int:
+        """How many of them have not run to their end."""
+        return sum(not generator.done for generator in self._all)
+
     def check_suspended(self) -> None:
         """Reject a generator that is suspended inside a `try` at the end of the trace: freeing it closes it, which runs
         code of the program."""

@@ -82,6 +82,7 @@ from .global_names import GlobalNames
 from .limits import Budget, LongParts
 from .placeholders import inherited_source, is_of_placeholder
 from .planned_breaks import RAISES, BreakPlanner, Planned, PlannedBreak
+from .repeated_calls import RepeatedCalls
 
 T = TypeVar("T")
 HANDLER_FILES = (ops_async, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack, _builtins)
@@ -145,7 +146,7 @@ class Trace:
         self.size_limit: int = options.size_limit
         self.overrides = Overrides(self)
         self.guards = GuardSet()
-        self.effects = EffectLog()
+        self.effects: EffectLog = EffectLog()
         self.class_writes: dict[type, WrittenClassVar] = {}  # classes that the program changed
         self.class_reads: dict[type, dict[str, Any]] = {}  # class -> name -> raw attribute found
         self.draws: list[Draw] = []  # random numbers drawn at the start of the frame
@@ -178,6 +179,7 @@ class Trace:
         self.instructions = 0  # of all frames
         self.raise_step = 0
         self.reliances = Reliances()
+        self.repeated_calls: RepeatedCalls = RepeatedCalls(self)
         self.handled_outside = sys.exc_info()[1] is not None
         self.raised: list[Var] = []  # exceptions that the program raised, in order
 
@@ -304,6 +306,12 @@ class Trace:
             if deferred is not None:
                 return deferred
         return fn.call(self, list(args), dict(kwargs))
+
+    def begin_module_call(self, module: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> tuple[Var | None, Any]:
+        return self.repeated_calls.begin(module, args, kwargs)
+
+    def end_module_call(self, begun: Any, result: Var | None) -> None:
+        self.repeated_calls.end(begun, result)
 
     def getattr(self, obj: Var, name: str) -> Var:
         found = obj.getattr_(self, name)

@@ -224,6 +224,16 @@ class Tracer(Protocol):
     def call(self, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Call ``fn`` by CPython's rules."""
 
+    def begin_module_call(self, module: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> tuple[Var | None, Any]:
+        """Called before the call of an nn.Module is traced. If the call of an equal module was, this adds its operators
+        on the tensors of `module`, and returns their result. Otherwise returns None and what `end_module_call` takes,
+        None if that need not be called."""
+        ...
+
+    def end_module_call(self, begun: Any, result: Var | None) -> None:
+        """Called after the call of an nn.Module was traced. `result`: None if it raised."""
+        ...
+
     def inline(self, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Trace the body of a user function (a ``FunctionVar`` or a plain Python function, e.g. a polyfill)."""
 

@@ -60,7 +60,8 @@ class CaptureHistory:
     holds what a first call had, which the stance made run without a capture that stays.  `checks_branches`: a branch on
     data may become a check of the graph, see `interp.asserts`. `checks_sizes`: so may what an operator assumes about
     sizes that depend on data.  `traces_hooks`: hooks of tensors are traced when
-    they are registered.  `calls_hooks`: otherwise the graph registers the program's own functions."""
+    they are registered.  `calls_hooks`: otherwise the graph registers the program's own functions.
+    `repeats_calls`: calls of equal modules are traced once."""
 
     numbers: dict[Source, Any] = field(default_factory=dict)
     sizes: dict[Source, tuple[int, ...]] = field(default_factory=dict)
@@ -73,6 +74,7 @@ class CaptureHistory:
     checks_sizes: bool = True
     traces_hooks: bool = True
     calls_hooks: bool = True
+    repeats_calls: bool = True
 
     def number_varies(self, source: Source, value: Any) -> bool:
         if self.numbers.setdefault(source, value) != value:

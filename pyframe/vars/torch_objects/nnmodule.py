@@ -191,6 +191,18 @@ class NNModuleVar(InstanceVar):
 
     # ---- calling ----
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        repeated, begun = tx.begin_module_call(self, args, kwargs)
+        if repeated is not None:
+            return repeated
+        result = None
+        try:
+            result = self._call(tx, args, kwargs)
+        finally:
+            if begun is not None:
+                tx.end_module_call(begun, result)
+        return result
+
+    def _call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         own = is_own(tx, lookup(self.cls, "__call__"), _CALL) and is_own(tx, lookup(self.cls, "_call_impl"), _CALL_IMPL)
         own = own and lookup(self.cls, "__getattribute__") is object.__getattribute__
         own = own and all(name in vars(torch.nn.modules.module) for name in _GLOBAL_HOOKS)
