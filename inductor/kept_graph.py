@@ -1,7 +1,7 @@
-"""A compiled graph as data, and the callable made of it in another process.
+"""A compiled graph as data, and the callable made of it in another process. Only graphs on the CPU are kept.
 
-`kept` describes a graph on the CPU without gradients that was compiled as a whole, for one combination of sizes, by its
-entry in the disk cache. `loaded` makes the callable that compiling the graph again would make, without a graph: it is
+`kept` describes a graph without gradients that was compiled as a whole, for one combination of sizes, by its entry in
+the disk cache. `loaded` makes the callable that compiling the graph again would make, without a graph: it is
 rebuilt only if a call runs it with ATen, because an input is not aligned or to measure which is faster.
 
 `kept_nodes` describes any other graph by its nodes alone. `rebuilt` makes the graph, which is then compiled as if it
@@ -53,6 +53,7 @@ class KeptGraph:
 def kept(entry: CacheEntry, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """The fields of a KeptGraph for a compiled graph and inputs like these. NotData, which says why, if it cannot be
     loaded again."""
+    _refuse_gpu(entry.gm, inputs)
     if [*entry.gm.named_parameters(), *entry.gm.named_buffers()]:
         raise NotData("a graph with tensors of its own")
     if shared_cache().get_file(entry.key, ".graph") is None:
@@ -68,9 +69,7 @@ def kept(entry: CacheEntry, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 def kept_nodes(gm: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """The nodes of a graph as data, for inputs like these. NotData, which says why, if it has other parts."""
-    for x in _tensors(gm, inputs):
-        if x.device.type not in ("cpu", "cuda"):
-            raise NotData(f"a graph on a device of type {x.device.type}")
+    _refuse_gpu(gm, inputs)
     if not all(issubclass(type(x), torch.Tensor) for x in inputs):
         raise NotData("a graph that takes numbers")
     return (marshal.dumps(graph_as_data(gm)),)
@@ -82,14 +81,10 @@ def rebuilt(data: tuple[Any, ...]) -> fx.GraphModule:
     return graph_of(marshal.loads(nodes))
 
 
-def is_on_cpu(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
-    """Whether all tensors of a graph with these inputs are on the CPU."""
-    return all(x.device.type == "cpu" for x in _tensors(gm, inputs))
-
-
-def _tensors(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[torch.Tensor]:
+def _refuse_gpu(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
     values = [*inputs, *(x for node in gm.graph.nodes for x in pytree.tree_leaves(node.meta.get("val")))]
-    return [x for x in values if issubclass(type(x), torch.Tensor)]
+    if any(issubclass(type(x), torch.Tensor) and x.device.type != "cpu" for x in values):
+        raise NotData("a graph on a GPU")
 
 
 def loaded(data: tuple[Any, ...]) -> Callable[..., Any] | None:

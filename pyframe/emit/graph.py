@@ -276,7 +276,7 @@ class GraphBuilder:
         self, kind: str, target: Any, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Operation:
         """Add an operation, as `call` and `call_method` do. `run`: what runs it on fake tensors."""
-        last = next(reversed(self.graph.nodes), None)
+        last = next(iter(reversed(self.graph.nodes)), None)
         result = self._add(kind, target, run, args, kwargs)
         added = list(itertools.takewhile(lambda node: node is not last, reversed(self.graph.nodes)))
         made = Operation(kind, target, run, args, kwargs, result, tuple(reversed(added)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inductor.cache.graph_data import NotData
 from inductor.dynamic.dispatch import is_symbolic
-from inductor.kept_graph import is_on_cpu, kept, kept_nodes
+from inductor.kept_graph import kept, kept_nodes
 
 from ..core.guard_program import LoweredGuards
 from ..core.source import DictItemSource, LocalSource, SeqItemSource, Source
@@ -86,9 +86,7 @@ def _graph_data(result: TraceResult, trace: Trace) -> tuple[Any, ...]:
             from inductor.kept_sizes import sized  # deferred: imports sympy, which symbolic sizes have imported
 
             return (SIZED, *sized(gm, examples))
-        if report.entry is not None and is_on_cpu(gm, inputs):
-            return (ENTRY, *kept(report.entry, inputs))
-        return (NODES, *kept_nodes(gm, inputs))
+        return (ENTRY, *kept(report.entry, inputs)) if report.entry is not None else (NODES, *kept_nodes(gm, inputs))
     except NotData as why:
         raise NotKept(str(why)) from why
 
