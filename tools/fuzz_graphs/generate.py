@@ -17,6 +17,9 @@ from .program import Input, Program, Statement, arguments
 FLOATS = ("float32", "float32", "float32", "float32", "float64", "bfloat16", "float16")
 INTEGERS = ("int64", "int32", "uint8", "bool", "int16", "int8")
 SIZES = (1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 9, 10, 16, 17, 19, 33)
+# Functions with derivatives in forward mode: the levels of these belong to the process, so that two threads of eager
+# that run them at the same time disturb each other.
+FORWARD_MODE = ("torch.func.jvp", "torch.func.jacfwd", "torch.func.hessian", "torch.func.linearize")
 MODES = (("forward", 42), ("backward", 34), ("dynamic", 9), ("dynamic_backward", 7), ("threads", 8))
 REGIONS = (
     "with torch.no_grad()",
@@ -231,13 +234,15 @@ class Generator:
 
     def add(self, text: str, write: bool = False) -> bool:
         """Adds a statement if eager accepts it."""
+        if self.mode == "threads" and any(name in text for name in FORWARD_MODE):
+            return False
         target = "" if write else f"v{self.fresh_count}"
         region = self.rng.choice(REGIONS) if self.chance(0.03) else ""
         statement = Statement(target, text, region=region)
         scope = self.scope
         try:
             exec(statement.line(), scope)  # noqa: S102
-        except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError):
+        except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError, AttributeError):
             if write:
                 self.replay()  # it may have written half of it
             return False
