@@ -68,10 +68,10 @@ def row_product(graph: LoweringGraph, left: TensorValue, right: TensorValue, *ot
 
 @lowering("addmm")
 def row_product_with_bias(
-    graph: LoweringGraph, bias: TensorValue, left: TensorValue, right: TensorValue, **named: Any
+    graph: LoweringGraph, bias: TensorValue, left: TensorValue, right: TensorValue, *other: Any, **named: Any
 ) -> TensorValue:
-    """Such a product of two matrices on the CPU and a bias, rounded once."""
-    if not graph.row_products or named or not is_row_product_with_bias(graph.node):
+    """Such a product of two matrices on the CPU and a bias, rounded once. Unlowered with factors or another dtype."""
+    if not graph.row_products or other or named or not is_row_product_with_bias(graph.node):
         raise Unlowered
     dtype, rank = graph.val.dtype, 2
     product, added = (operand(x, torch.float32, rank) for x in (_product(graph, left, right, torch.float32), bias))
