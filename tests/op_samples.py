@@ -139,7 +139,7 @@ EXTERN = {
     "cat_inputs": (1, lambda a, b: torch.cat([a, b]) + 1, f32(2, 3), f32(2, 3)),
     "scatter": (1, lambda a, i: a.scatter(1, i, 0.5) + 1, f32(3, 5), i64(5, 3, 2)),
     "avg_pool_odd": (2, lambda a: (F.avg_pool2d(a, 3, 2, 1, count_include_pad=False), F.avg_pool2d(a, 2, 2, ceil_mode=True)), f32(1, 2, 7, 6)),
-    "max_pool_indices": (1, lambda a: F.max_pool2d(a, 2, return_indices=True), f32(1, 2, 7, 6)),
+    "max_pool_indices": (0, lambda a: F.max_pool2d(a, 2, return_indices=True), f32(1, 2, 7, 6)),
     "unknown_view": (0, lambda a: (a + 1).unfold(1, 2, 1) * 2, f32(3, 5)),
     "diagonal": (0, lambda a: a.diagonal() * 2, f32(4, 4)),
 }

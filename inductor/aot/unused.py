@@ -36,13 +36,16 @@ _ROWS = frozenset((aten.embedding, aten.index, aten.index_select))
 # How operators read a tensor if they do not always read every element. These, and all operators tagged as pointwise,
 # read each element if each element of their own result is read.
 _SHOW_ALL = frozenset(present(aten, *"""
-    _batch_norm_no_update _native_batch_norm_legit_no_training _reshape_alias _to_copy _unsafe_view alias bucketize cat
-    clone complex constant_pad_nd contiguous detach expand flip floor_divide hardswish leaky_relu lift lift_fresh
-    lift_fresh_copy native_batch_norm permute polar repeat reshape roll rsub searchsorted special_ndtr squeeze stack t
-    transpose true_divide unsqueeze upsample_nearest2d view view_as_complex view_as_complex_copy view_as_real
-    view_as_real_copy
+    _batch_norm_no_update _native_batch_norm_legit_no_training _reshape_alias _to_copy _unsafe_view addmm alias
+    bucketize cat clone complex constant_pad_nd contiguous detach expand flip floor_divide hardswish leaky_relu lift
+    lift_fresh lift_fresh_copy native_batch_norm permute polar repeat reshape roll rsub searchsorted special_ndtr
+    squeeze stack t transpose true_divide unsqueeze upsample_nearest2d upsample_nearest2d_backward view
+    view_as_complex view_as_complex_copy view_as_real view_as_real_copy
 """.split()))  # fmt: skip
-_SHOW_PART = frozenset((aten.avg_pool2d, aten.max_pool2d_with_indices, aten.tril, aten.triu))
+_SHOW_PART = frozenset(present(aten, *"""
+    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward adaptive_max_pool2d adaptive_max_pool2d_backward avg_pool2d
+    avg_pool2d_backward col2im im2col max_pool2d_with_indices max_pool2d_with_indices_backward tril triu unfold_backward
+""".split()))  # fmt: skip
 _SHOW_NONE = frozenset(present(aten, *"""
     _assert_tensor_metadata empty_like full_like new_empty new_empty_strided new_full new_ones new_zeros ones_like
     rand_like randint_like randn_like zeros_like

@@ -147,11 +147,10 @@ def test_each_operator_that_is_computed_in_loops_is_known():
     whole = """_log_softmax _softmax all amax amin any argmax argmin cummax cummin cumprod cumsum kthvalue logcumsumexp mean
         median nanmedian native_group_norm native_layer_norm prod sort std sum topk var var_mean""".split()
     no_tensor = "arange empty eye full ones scalar_tensor zeros".split()
-    # On the CPU these are calls of ATen; those that write to a copy compute all of it.
+    # On the CPU these are calls of ATen; those that write to a copy, and sums of products, compute all of it.
     on_gpu = """_embedding_bag _embedding_bag_backward _embedding_bag_forward_only
-        _embedding_bag_per_sample_weights_backward avg_pool2d_backward bmm col2im convolution convolution_backward embedding_dense_backward im2col index_add
-        index_copy index_fill index_put index_reduce max_pool2d_with_indices_backward mm scatter scatter_add
-        scatter_reduce""".split()
+        _embedding_bag_per_sample_weights_backward bmm convolution convolution_backward embedding_dense_backward
+        index_add index_copy index_fill index_put index_reduce mm scatter scatter_add scatter_reduce""".split()
     extern = ["as_strided_scatter"]
     attention = ["pyframe::flex_attention", "pyframe::flex_attention_backward"]  # whole, too
     for name in LOWERINGS.keys() - {*whole, *no_tensor, *on_gpu, *extern, *attention, "pyframe::random_bits"}:

@@ -6,14 +6,8 @@ from op_samples import lowered
 
 from inductor.ir.buffer import ExternKernel
 from inductor.ir.interp import run_graph
-from inductor.lower import patches
 
 aten = torch.ops.aten
-
-
-@pytest.fixture(autouse=True)
-def as_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(patches, "on_gpu", lambda val: True)
 
 
 def check(fn, *args):
@@ -45,9 +39,3 @@ def test_an_image_alone():
     x = torch.randn(3, 8, 7)
     check(lambda x: [aten.im2col(x, [3, 3], [1, 1], [1, 1], [1, 1])], x)
     check(lambda g: [aten.col2im(g, [8, 7], [3, 3], [1, 1], [1, 1], [1, 1])], torch.randn(27, 56))
-
-
-def test_on_the_cpu_they_are_calls_of_aten(monkeypatch):
-    monkeypatch.undo()
-    graph = lowered(lambda x: [aten.im2col(x, [3, 3], [1, 1], [1, 1], [1, 1])], torch.randn(1, 3, 8, 7))
-    assert [isinstance(b, ExternKernel) for b in graph.buffers] == [True]
