@@ -11,7 +11,6 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -23,7 +22,7 @@ from . import _C
 from .callables import caller_of, compile_class, original, python_function, suspends
 from .core.files import skipped_file
 from .errors import UserError
-from .lazy_compiler import LazyCompiler
+from .lazy_compiler import LazyCompiler, import_part
 from .markers import compilers
 from .markers import graph_break as graph_break
 from .markers import is_compiling as is_compiling
@@ -37,13 +36,6 @@ if TYPE_CHECKING:
     from .backward.scope import CompiledAutograd
     from .driver import FrameCompiler
     from .report.explain import Explanation
-
-
-def _module(name: str) -> Any:
-    """A module of this package that imports the compiler, which a process that loads its captures from disk does not
-    need. The program's torch modes do not see what modules do where they are imported."""
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
-        return importing(lambda: importlib.import_module(f".{name}", __package__))
 
 
 def compile(
@@ -111,9 +103,9 @@ def _compiler(chosen: Any, options: Options, backend: Any) -> FrameCompiler | La
         lazy = LazyCompiler(options, chosen)
         if options.background:  # `compile` may take its time, which calls may not
             lazy.compiler()
-            importing(lambda: importlib.import_module("inductor.compile")).prepare()
+            importing(lambda: importlib.importimport_part("inductor.compile")).prepare()
         return lazy
-    made: FrameCompiler = _module("driver").FrameCompiler(
+    made: FrameCompiler = import_part("driver").FrameCompiler(
         chosen, options, backend if isinstance(backend, str) else repr(backend)
     )
     return made
@@ -145,7 +137,7 @@ def compiled_autograd(
         raise UserError(f"enabled must be True or False, not {enabled!r}")
     settings: dict[str, Any] = {"dynamic": dynamic, "backend": backend, "mode": mode, "options": options}
     _checked(backend, False, dynamic, mode, options)
-    scope: CompiledAutograd = _module("backward.scope").CompiledAutograd(
+    scope: CompiledAutograd = import_part("backward.scope").CompiledAutograd(
         _backward_settings(settings) if enabled else None
     )
     return scope
@@ -153,7 +145,7 @@ def compiled_autograd(
 
 def _backward_settings(settings: dict[str, Any]) -> Settings:
     compile_program = functools.partial(compile, isolate_recompiles=True, **settings)
-    made: Settings = _module("backward.program").Settings(compile_program)
+    made: Settings = import_part("backward.program").Settings(compile_program)
     return made
 
 
@@ -161,7 +153,7 @@ def capture_all_backwards(wanted: bool) -> None:
     """Called when `config.compiled_autograd` is set."""
     if not wanted and f"{__package__}.backward.engine" not in sys.modules:
         return
-    engine = _module("backward.engine")
+    engine = import_part("backward.engine")
     if wanted != engine.is_on_for_process():
         engine.set_of_process(_backward_settings({}) if wanted else None)
 
@@ -189,7 +181,7 @@ def _checked(
     if backend == "inductor" and isinstance(backend, str) and _is_own_inductor():
         checked = make_options(fullgraph, dynamic, mode, options)
         return checked, {"strict": checked.strict, "verify": checked.verify, **_other_options(checked)}
-    backends = _module("backends")
+    backends = import_part("backends")
     mode, options, passed = backends.split_settings(backend, mode, options)
     checked = make_options(fullgraph, dynamic, mode, options)
     chosen = backends.find_backend(backend, checked.strict, checked.verify, **_other_options(checked))
@@ -248,8 +240,9 @@ def _is_modelled(function: types.FunctionType) -> bool:
     unmarked = f"{__package__}.vars.registry" not in sys.modules and "torch._dynamo" not in sys.modules
     if unmarked and not skipped_file(function.__code__.co_filename) and not vars(function):
         return False
-    call_model, torch_functions = _module("vars.registry").call_model, _module("vars.torch_objects.torch_functions")
-    _module("driver")  # registers the models
+    call_model = import_part("vars.registry").call_model
+    torch_functions = import_part("vars.torch_objects.torch_functions")
+    import_part("driver")  # registers the models
     models = call_model(function), call_model(function.__code__)
     return models != (None, None) or torch_functions.is_torch_function(function)
 
@@ -272,13 +265,13 @@ def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanatio
         made = _compiler(chosen, checked, backend)
         compiler = made.compiler() if isinstance(made, LazyCompiler) else made
         compiler.captures = []
-        reported = _module("backward.program").Settings(
+        reported = import_part("backward.program").Settings(
             lambda program: _compile_with(program, compiler, {"backend": backend})
         )
-        wanted = reported if checked.compiled_autograd or _module("backward.engine").is_on() else None
-        with keeping_artifacts(), _module("backward.scope").CompiledAutograd(wanted):
+        wanted = reported if checked.compiled_autograd or import_part("backward.engine").is_on() else None
+        with keeping_artifacts(), import_part("backward.scope").CompiledAutograd(wanted):
             result = _compile_with(fn, compiler, {"backend": backend})(*args, **kwargs)
-        found: Explanation = _module("report.explain").Explanation(compiler.captures, result)
+        found: Explanation = import_part("report.explain").Explanation(compiler.captures, result)
         return found
 
     return run
@@ -319,13 +312,13 @@ def _disable_alone(fn: Any) -> Any:
 
 def _directives() -> Any:
     """The module that knows which functions the program has marked."""
-    _module("driver")  # in the order in which its parts are always imported
-    return _module("vars.torch_objects.user_directives")
+    import_part("driver")  # in the order in which its parts are always imported
+    return import_part("vars.torch_objects.user_directives")
 
 
 def _torch_functions() -> Any:
-    _module("driver")
-    return _module("vars.torch_objects.torch_functions")
+    import_part("driver")
+    return import_part("vars.torch_objects.torch_functions")
 
 
 def allow_in_graph(fn: Any) -> Any:

@@ -31,6 +31,17 @@ _Values = tuple[Any, ...]
 _COMPILER = f"{__package__}.driver"
 
 
+def import_part(name: str) -> Any:
+    """A module of this package that imports the compiler, which a process that loads its captures from disk does not
+    need. The program's torch modes do not see what modules do where they are imported."""
+
+    def load() -> Any:
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            return importlib.import_module(f"{__package__}.{name}")
+
+    return importing(load)
+
+
 class LazyCompiler:
     """Stands for a FrameCompiler of the backend "inductor", which it creates when it is needed; both have one owner."""
 
@@ -86,8 +97,7 @@ class LazyCompiler:
     def compiler(self) -> FrameCompiler:
         """The compiler itself."""
         if self._compiler is None:
-            with torch._C.DisableTorchFunction(), _disable_current_modes():
-                driver = importing(lambda: importlib.import_module(_COMPILER))
+            driver = import_part("driver")
             with compile_lock:
                 if self._compiler is None:
                     self._compiler = self._create(driver)
@@ -95,9 +105,7 @@ class LazyCompiler:
 
     def _backend(self) -> Any:
         """What compiles graphs."""
-        with torch._C.DisableTorchFunction(), _disable_current_modes():
-            backends = importing(lambda: importlib.import_module(f"{__package__}.backends"))
-        return backends.find_backend("inductor", **self.settings)
+        return import_part("backends").find_backend("inductor", **self.settings)
 
     def _create(self, driver: Any) -> FrameCompiler:
         backend = self._backend()

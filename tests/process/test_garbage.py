@@ -160,8 +160,8 @@ full = []
 gc.callbacks.append(lambda phase, info: full.append(phase) if info["generation"] == 2 else None)
 import pyframe
 pyframe.compile
-from pyframe.api import _module
-_module("driver")  # what the first call of a compiled function imports
+from pyframe.lazy_compiler import import_part
+import_part("driver")  # what the first call of a compiled function imports
 assert "pyframe.driver" in __import__("sys").modules
 assert gc.get_threshold() == (100, 2, 2), gc.get_threshold()
 assert not full, full
