@@ -22,10 +22,10 @@ def _size(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _size_item(tx: Tracer, place: int, item: Var) -> Var:
-    """An item of `torch.Size(items)`: an int of Python or numpy as it is, the `__index__` of any other object."""
+    """An item of `torch.Size(items)`: an int of Python or numpy, or a symbolic one, as it is, the `__index__` of any other object."""
     if not slots.has_type(item, object):
         return item
-    if slots.has_type(item, int, *NUMPY_NUMBERS) and not slots.has_type(item, bool):
+    if slots.has_type(item, int, torch.SymInt, *NUMPY_NUMBERS) and not slots.has_type(item, bool):
         return item
     whole = isinstance(item, TensorVar) and not (item.fake.is_floating_point() or item.fake.is_complex())
     if whole or (not isinstance(item, TensorVar) and slots.has_method(item, "__index__")):
