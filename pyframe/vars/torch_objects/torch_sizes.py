@@ -22,7 +22,7 @@ def _size(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _size_item(tx: Tracer, place: int, item: Var) -> Var:
-    """An item of `torch.Size(items)`: an int of Python or numpy, or a symbolic one, as it is, the `__index__` of any other object."""
+    """An item of `torch.Size(items)`: a number of Python, numpy or torch as it is, the `__index__` of other objects."""
     if not slots.has_type(item, object):
         return item
     if slots.has_type(item, int, torch.SymInt, *NUMPY_NUMBERS) and not slots.has_type(item, bool):
