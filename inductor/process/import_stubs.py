@@ -263,10 +263,13 @@ class _StubTorchCompiler:
             self.withdraw()
 
     def leave_to(self, depth: int) -> None:
-        """Leave nested blocks down to `depth`, if an exception kept their own exits from running."""
+        """Leave nested blocks down to `depth`, if an exception kept their own exits from running or from completing."""
         with self.lock:
             if self.depth > depth:
                 self._leave(self.depth - depth)
+            if self.depth == 0:
+                self.inside.clear()
+                self.withdraw()
 
     def _place(self, roots: Sequence[str]) -> None:
         if not roots:
