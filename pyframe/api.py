@@ -103,7 +103,7 @@ def _compiler(chosen: Any, options: Options, backend: Any) -> FrameCompiler | La
         lazy = LazyCompiler(options, chosen)
         if options.background:  # `compile` may take its time, which calls may not
             lazy.compiler()
-            importing(lambda: importlib.importimport_part("inductor.compile")).prepare()
+            importing(lambda: importlib.import_module("inductor.compile")).prepare()
         return lazy
     made: FrameCompiler = import_part("driver").FrameCompiler(
         chosen, options, backend if isinstance(backend, str) else repr(backend)
