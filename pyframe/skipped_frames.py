@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import types
 from collections.abc import Callable, Collection
@@ -20,8 +21,11 @@ def file_of(func: types.FunctionType) -> str:
 
 def is_skipped(func: types.FunctionType, is_resume: bool) -> bool:
     """Whether a function that the program has not compiled itself is never captured: functions in skipped files and
-    their resume functions, and `__torch_function__` overrides, which receive a different function in each call."""
+    their resume functions, `__torch_function__` overrides, which receive a different function in each call, and
+    callbacks of the garbage collector, which may run below any function."""
     code = func.__code__
+    if any(getattr(each, "__func__", each) is func for each in gc.callbacks):
+        return True
     if is_resume and not our_file(code.co_filename):
         return False
     return code.co_name == "__torch_function__" or skipped_file(file_of(func))

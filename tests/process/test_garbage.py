@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -194,3 +195,27 @@ def test_an_import_does_not_wait_for_another_thread_that_compiles(generations):
     with pytest.raises(ImportError):
         importing(lambda: __import__("pyframe.has_no_such_module"))
     assert gc.get_threshold() == SET and not compile_lock._is_owned()
+
+
+def test_callbacks_of_the_collector_are_not_captured():
+    calls = []
+
+    def note(phase, info):
+        calls.append(time.perf_counter())
+
+    def program(x):
+        y = x.sin()
+        gc.collect()
+        return y + 1
+
+    def breaks():
+        pyframe.reset()
+        pyframe.compile(program, backend="eager")(torch.ones(3))
+        return dict(pyframe.counters["graph_breaks"])
+
+    expected = breaks()
+    gc.callbacks.append(note)
+    try:
+        assert breaks() == expected and calls
+    finally:
+        gc.callbacks.remove(note)
