@@ -9,17 +9,24 @@ WORKERS ?= 2
 # What the tests need beside torch and triton, of which each torch has its own.
 TEST_PACKAGES := import tomllib; print(*(d for d in tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["test"] if not d.startswith(("torch==", "triton=="))), "sympy", "filelock")
 
-.PHONY: check docs docs-pages demo test test-asan test-gpu test-newest environment environment-newest matrix lint bench bench-gpu build wheel clean
+.PHONY: check docs docs-pages demo test test-asan test-gpu test-newest packages packages-newest matrix lint bench bench-gpu build wheel clean
 
-$(STAMP): pyproject.toml setup.py
+# What the environment needs beside this project, whose installation writes its extensions into the tree.
+$(VENV)/.packages: pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install -q --upgrade pip "setuptools>=77" wheel
 ifneq ($(TORCH),)
 	$(PY) -m pip install -q "torch==$(TORCH)"
 	$(PY) -m pip install -q $$($(PY) -c '$(TEST_PACKAGES)')
-	$(PY) -m pip install -q --no-build-isolation --no-deps -e .
 else
 	$(PY) -m pip install -q "$$($(PY) -c 'import tomllib; print(next(d for d in tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["test"] if d.startswith("torch==")))')"
+endif
+	touch $@
+
+$(STAMP): $(VENV)/.packages setup.py
+ifneq ($(TORCH),)
+	$(PY) -m pip install -q --no-build-isolation --no-deps -e .
+else
 	$(PY) -m pip install -q --no-build-isolation -e '.[test,docs]'
 endif
 	touch $@
@@ -57,10 +64,10 @@ docs-pages: build
 
 # What CI runs with the newest torch, in an environment of its own.
 NEWEST := 2.15.0
-environment-newest:
-	$(MAKE) -s TORCH=$(NEWEST) environment
+packages-newest:
+	$(MAKE) -s TORCH=$(NEWEST) packages
 
-environment: $(STAMP)
+packages: $(VENV)/.packages
 
 test-newest:
 	$(MAKE) TORCH=$(NEWEST) demo
