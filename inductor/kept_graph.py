@@ -61,6 +61,8 @@ def kept(entry: CacheEntry, inputs: Sequence[Any]) -> tuple[Any, ...]:
     artifact = entry.artifact or load(entry.key, Artifact, CompileReport())
     if artifact is None or artifact.program is not None or artifact.fold is not None:
         raise NotData("a graph that the cache cannot store as it is")
+    if artifact.spec.device != "cpu":
+        raise NotData("a graph on a GPU")
     nodes = marshal.dumps(graph_as_data(entry.gm))
     places = tuple(map(node_place, entry.gm.graph.nodes))
     bytes_ = result_bytes(entry.gm)

@@ -44,9 +44,7 @@ def sized(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[Any, ...]:
     def number(value: Any) -> Any:
         if type(value) is int:
             return value
-        if not isinstance(value, torch.SymInt) or not value.node.has_hint():
-            raise NotData("a size that depends on data")
-        if free_unbacked_symbols(value):
+        if not isinstance(value, torch.SymInt) or not value.node.has_hint() or free_unbacked_symbols(value):
             raise NotData("a size that depends on data")
         env = value.node.shape_env
         for symbol in sorted(value.node.expr.free_symbols, key=str):

@@ -95,9 +95,8 @@ def find(
     which the compiler has captures, among which this one will be. `keys`: those of the call, if they are known."""
     if not is_plain_context() or break_errors.is_error():  # where breaks are errors, tracing finds them
         return None
-    try:
-        keys = keys or frame_keys(func, locals_, settings)
-    except NotKept:
+    keys = keys or keys_of(func, locals_, settings)
+    if keys is None:
         return None
     for key in calls.wanted(func.__code__, keys):
         for record in list(_variants(key)):

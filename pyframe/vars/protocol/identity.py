@@ -16,7 +16,7 @@ from . import slots
 from .base import NotConstant, Var
 from .const import ConstVar
 
-# Objects that may be made anew for each read.
+# Objects that may be created again at each read.
 _MADE_BY_READS = (int, float, complex, str, bytes, tuple, types.MethodType, types.MethodWrapperType)
 
 
