@@ -43,12 +43,6 @@ NEAREST_OF_VOLUMES = (
     aten._upsample_nearest_exact3d.vec, aten._upsample_nearest_exact3d.default,
 )  # fmt: skip
 OWN_GRADIENT = (aten.softshrink.default, aten.hardshrink.default)
-_REPLACED = tuple(
-    dict.fromkeys(
-        (*WRONG, *WRONG_FOR_BYTES, *LINEAR, *LINEAR_VEC, *NEAREST, *NEAREST_OF_VOLUMES, *OWN_GRADIENT,
-         aten.dropout.default)
-    )
-)  # fmt: skip
 # Interpolation whose gradients ATen computes on the CPU faster than the decompositions, which add at indices.
 _INTERPOLATION_OF_CPU = (
     *LINEAR, *LINEAR_VEC, aten.upsample_bicubic2d.vec, aten.upsample_bicubic2d.default,
@@ -68,23 +62,12 @@ def without_mistakes(on_cpu: bool = False) -> Iterator[None]:
     ATen does. Operators in WRONG_FOR_BYTES raise Unsupported for uint8; such a graph is compiled for each combination
     of sizes. Results of NEAREST become contiguous; those of NEAREST_OF_VOLUMES become channels last if the argument is.
     """
-    left = _INTERPOLATION_OF_CPU if on_cpu else ()
-    ops = dict.fromkeys((*_REPLACED, *left))
-    taken = [(op, key, op.py_kernels.pop(key)) for op in ops for key in _KEYS if key in op.py_kernels]
+    replaced = _REPLACED | dict.fromkeys(_INTERPOLATION_OF_CPU) if on_cpu else _REPLACED
+    taken = [(op, key, op.py_kernels.pop(key)) for op in replaced for key in _KEYS if key in op.py_kernels]
     try:
         for op, key, kernel in taken:
-            if op in left:
-                pass
-            elif op in LINEAR or op in LINEAR_VEC:
-                op.py_kernels[key] = _linear(kernel, linear if op in LINEAR else linear_vec, op in WRONG_FOR_BYTES)
-            elif op in WRONG_FOR_BYTES:
-                op.py_kernels[key] = _without_bytes(kernel)
-            elif op in NEAREST:
-                op.py_kernels[key] = _contiguous(kernel)
-            elif op in NEAREST_OF_VOLUMES:
-                op.py_kernels[key] = _by_channels(kernel)
-            elif op not in (*WRONG, *OWN_GRADIENT):
-                op.py_kernels[key] = _as_aten_drops(kernel)
+            if (right := replaced[op]) is not None:
+                op.py_kernels[key] = right(kernel)
             op._dispatch_cache.clear()
         yield
     finally:
@@ -137,3 +120,15 @@ def _as_aten_drops(dropout: Callable[..., Any]) -> Callable[..., Any]:
         return x * torch.zeros((), dtype=x.dtype, device=x.device) if p == 1 else dropout(x, p, train)
 
     return call
+
+
+# What stands for an operator's Python kernels; None: nothing does, so that ATen's kernels run.
+_REPLACED: dict[torch._ops.OpOverload, Callable[[Callable[..., Any]], Callable[..., Any]] | None] = {
+    **dict.fromkeys((*WRONG, *OWN_GRADIENT)),
+    **dict.fromkeys(WRONG_FOR_BYTES, _without_bytes),
+    **{op: functools.partial(_linear, ours=linear, refuses_bytes=op in WRONG_FOR_BYTES) for op in LINEAR},
+    **{op: functools.partial(_linear, ours=linear_vec, refuses_bytes=op in WRONG_FOR_BYTES) for op in LINEAR_VEC},
+    **dict.fromkeys(NEAREST, _contiguous),
+    **dict.fromkeys(NEAREST_OF_VOLUMES, _by_channels),
+    aten.dropout.default: _as_aten_drops,
+}
