@@ -24,7 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -57,13 +57,22 @@ def compiler(system: str) -> Callable[[nn.Module], nn.Module]:
     return pyframe.compile
 
 
+def by_type(parameters: Iterable[nn.Parameter]) -> list[dict[str, Any]]:
+    """Groups of an optimizer: fused steps do not take distributed tensors together with others (tensor parallelism)."""
+    distributed: dict[bool, list[nn.Parameter]] = {}
+    for parameter in parameters:
+        distributed.setdefault(isinstance(parameter.data, DTensor), []).append(parameter)
+    return [{"params": group} for group in distributed.values()]
+
+
 class Variant:
     """A wrapped copy of a model under one system, with its optimizer."""
 
     def __init__(self, model: nn.Module, args: Sequence[torch.Tensor], kind: Kind, system: str, place: Place) -> None:
         self.model, self.args, self.kind, self.place = copy.deepcopy(model).to(place.device), args, kind, place
         self.call = kind.wrap(self.model, compiler(system), place)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=place.kind == "cuda" or None)
+        groups = by_type(self.model.parameters())
+        self.optimizer = torch.optim.AdamW(groups, lr=1e-4, fused=place.kind == "cuda" or None)
 
     def backward(self) -> torch.Tensor:
         with torch.autocast(self.place.kind, torch.bfloat16, enabled=self.place.half and self.kind.autocast):
@@ -260,12 +269,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if not options.tiny:  # the first steps are cold
             os.environ |= {"PYFRAME_CACHE_DIR": f"{folder}/pyframe", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-        processes.spawn(run_rank, (options.gpus, folder, options), nprocs=options.gpus)
-        rows = [json.loads(line) for line in Path(f"{folder}/rows").read_text().splitlines()]
-    if not options.tiny:
-        name = "distributed_cuda" if options.gpus == 2 else f"distributed_cuda_{options.gpus}"  # noqa: PLR2004
-        facts = machine()
-        print(write_results(name, merged(rows, options.gpus, name), RESULTS, facts, gpus=options.gpus))
+        try:
+            processes.spawn(run_rank, (options.gpus, folder, options), nprocs=options.gpus)
+        finally:  # the rows that were measured before one that failed
+            path = Path(f"{folder}/rows")
+            if path.exists() and not options.tiny:
+                write([json.loads(line) for line in path.read_text().splitlines()], options.gpus)
+
+
+def write(rows: Sequence[Mapping[str, Any]], gpus: int) -> None:
+    name = "distributed_cuda" if gpus == 2 else f"distributed_cuda_{gpus}"  # noqa: PLR2004
+    print(write_results(name, merged(rows, gpus, name), RESULTS, machine(), gpus=gpus))
 
 
 if __name__ == "__main__":
