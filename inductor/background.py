@@ -23,7 +23,8 @@ from torch._guards import tracing
 
 from .aot.fake import fake_mode
 from .artifact import Artifact, Kept, TrainingArtifact, is_stored
-from .build import build_kernels, count_kernels
+from .assembly import build_kernels
+from .build import count_kernels
 from .cache import graph_store
 from .compile_report import CompileReport
 from .compiler_process import client

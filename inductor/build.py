@@ -1,4 +1,4 @@
-"""Turns an artifact into a callable: builds and loads its kernels, and makes the plan that runs them."""
+"""Turns an artifact and its graph into a callable: builds and loads its kernels, and makes the plan that runs them."""
 
 from __future__ import annotations
 
@@ -7,27 +7,19 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from .aot.functionalize import attributes_of
 from .aot.input_fallback import AlignedRetry
 from .artifact import Artifact
-from .autocast import is_autocast_enabled, without_autocast
+from .assembly import around_plan, build_kernels
 from .compile_report import CompileReport
-from .cudagraphs.automatic import recorded_if_host_bound
 from .cudagraphs.recorder import recorded
 from .eager.operator_errors import run_with_aten
 from .fx_utils.places import label_of, places_in
 from .log.stages import count
 from .process.compile_lock import without_lock
-from .runtime.cpp_build import Vanished, build_all, kernel_addresses
-from .runtime.cuda import load_cubins
 from .runtime.plan import make_plan
 from .runtime.plan_spec import Extern, PlanSpec
-from .runtime.processes import Processes
-from .runtime.related_results import related
-
-_LOADS = 3  # attempts to load kernels that other processes may remove meanwhile
 
 
 def build(artifact: Artifact, report: CompileReport) -> list[Any]:
@@ -47,27 +39,6 @@ def count_kernels(artifact: Artifact, report: CompileReport) -> None:
     report.externs += sum(isinstance(step, Extern) for step in artifact.spec.steps)
 
 
-def build_kernels(artifact: Artifact, processes: Processes | None = None) -> list[Any]:
-    """Build and load the kernels. `processes`: the group of processes in which the C++ compilers run."""
-    if not artifact.sources:
-        return []
-    if artifact.spec.device == "cpu":
-        return _addresses(artifact.sources, artifact.spec.kernel_names, processes)
-    texts = [source for source in artifact.sources if isinstance(source, str)]
-    kernels = [source for source in artifact.sources if not isinstance(source, str)]
-    cubins = load_cubins(kernels, torch.device(artifact.spec.device)) if kernels else []
-    return [*cubins, *(_addresses(texts, artifact.spec.kernel_names[len(kernels) :], processes) if texts else ())]
-
-
-def _addresses(sources: Sequence[str], names: Sequence[str], processes: Processes | None) -> list[Any]:
-    for _ in range(_LOADS - 1):
-        try:
-            return list(kernel_addresses(build_all(sources, processes=processes), names))
-        except Vanished:  # another process trimmed the cache between building and loading
-            continue
-    return list(kernel_addresses(build_all(sources, processes=processes), names))
-
-
 def make_callable(
     gm: fx.GraphModule, artifact: Artifact, spec: PlanSpec, addresses: list[Any], report: CompileReport | None = None,
     unasked: bool = False, constants: Sequence[torch.Tensor] = (),
@@ -80,15 +51,8 @@ def make_callable(
         spec, addresses, attributes, artifact.form or "list", fallback=run_with_aten(gm), label=label_of(gm),
         places=places_in(gm),
     )
-    if report is not None:
-        plan = recorded(plan, spec, addresses, attributes, artifact.form or "list", report.not_recorded.append)
-    elif unasked:
-        plan = recorded_if_host_bound(plan, spec, addresses, attributes, artifact.form or "list")
-    if artifact.related:
-        plan = related(plan, artifact.form or "list", artifact.related, attributes)
-    if artifact.structure is not None:
-        plan = _unflattened(plan, artifact.structure)
-    return without_autocast(plan) if is_autocast_enabled() else plan
+    refused = None if report is None else report.not_recorded.append
+    return around_plan(plan, artifact, spec, addresses, attributes, refused, unasked)
 
 
 def make_half(
@@ -102,7 +66,3 @@ def make_half(
     if report is None:
         return otherwise.plan
     return recorded(otherwise.plan, spec, addresses, (), "list", report.not_recorded.append)
-
-
-def _unflattened(plan: Callable[..., Any], structure: pytree.TreeSpec) -> Callable[..., Any]:
-    return lambda *args: pytree.tree_unflatten(plan(*args), structure)

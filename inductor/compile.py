@@ -350,7 +350,7 @@ def _entry_of(
     parameters belong to this process, and the text of a transform may."""
     if key is None or options.freezing or options.transforms:
         return None
-    return CacheEntry(key, gm, artifact, options.measure)
+    return CacheEntry(key, gm, artifact, options.measure, options.cudagraphs)
 
 
 def _contest(

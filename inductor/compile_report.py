@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class CacheEntry:
     """The key of a compiled graph in the disk cache, the graph as it was compiled, and what it was compiled to: None if
-    ATen was found to be faster earlier, and nothing was built. `measure`: the option of this name."""
+    ATen was found to be faster earlier, and nothing was built. `measure`, `cudagraphs`: the options of these names."""
 
     key: str
     gm: fx.GraphModule
     artifact: Artifact | None
     measure: bool | None
-
+    cudagraphs: bool | None
 
 
 _kept: contextvars.ContextVar[bool] = contextvars.ContextVar("keeping_artifacts", default=False)

@@ -23,7 +23,7 @@ from .aot.random import seeded
 from .aot.training_decompositions import training_decompositions
 from .aot.training_spec import TrainingSpec, describe
 from .artifact import Artifact, TrainingArtifact, show_code
-from .build import build_kernels
+from .assembly import build_kernels
 from .codegen import Source, codegen
 from .compile_report import CompileReport
 from .fx_utils.arguments import results_of

@@ -23,6 +23,7 @@ from torch.utils._sympy import functions
 from .aot.fake import fake_mode
 from .cache.graph_data import NotData, graph_as_data, graph_of
 from .dynamic.shape_env import LightShapeEnv, Named
+from .kept_graph import are_present, gpus_of
 from .process.import_stubs import stub_torch_compiler
 
 _OPERATORS: dict[Any, str] = {
@@ -54,7 +55,7 @@ def sized(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[Any, ...]:
         return _expression(value.node.expr, symbols)
 
     inputs = [_input(example, number) for example in examples]
-    return marshal.dumps(graph_as_data(gm)), tuple(hints), tuple(inputs)
+    return marshal.dumps(graph_as_data(gm)), tuple(hints), tuple(inputs), gpus_of(gm, examples)
 
 
 def _input(example: Any, number: Callable[[Any], Any]) -> tuple[Any, ...]:
@@ -64,8 +65,6 @@ def _input(example: Any, number: Callable[[Any], Any]) -> tuple[Any, ...]:
         raise NotData(f"a graph that takes a number of type {type(example).__name__} that varies")
     if type(example) is not FakeTensor or example.layout is not torch.strided:
         raise NotData(f"an input of class {type(example).__name__}")
-    if example.device.type != "cpu":
-        raise NotData("a graph on a GPU")
     sizes, strides = tuple(map(number, example.shape)), tuple(map(number, example.stride()))
     dtype = str(example.dtype).removeprefix("torch.")
     return "tensor", dtype, str(example.device), sizes, strides, example.requires_grad, example.is_leaf
@@ -85,9 +84,11 @@ def _expression(expr: Any, symbols: dict[sympy.Symbol, int]) -> Any:
     return (op, *(_expression(each, symbols) for each in expr.args))
 
 
-def rebuilt(data: tuple[Any, ...]) -> tuple[fx.GraphModule, list[Any]]:
-    """The graph of what `sized` returned, and its example inputs."""
-    nodes, hints, inputs = data
+def rebuilt(data: tuple[Any, ...]) -> tuple[fx.GraphModule, list[Any]] | None:
+    """The graph of what `sized` returned, and its example inputs; None if this process sees other GPUs."""
+    nodes, hints, inputs, gpus = data
+    if not are_present(gpus):
+        return None
     gm = graph_of(marshal.loads(nodes))
     env = LightShapeEnv()
     mode = fake_mode(shape_env=env)

@@ -34,8 +34,8 @@ LAYERS: dict[str, list[str]] = {
         "transforms", "options",
         "torch_options", "compile_report", "ir", "autocast", "modes", "process", "cache", "fx_utils", "eager",
         "runtime", "cudagraphs", "fastest", "lower", "schedule", "codegen", "autotune", "aot", "passes", "fallback",
-        "dynamic", "artifact", "kept_graph", "kept_sizes", "build", "frozen", "generate", "compiler_process",
-        "background", "graph_split", "package", "subclasses", "verify", "compile", "run_repro", "minify_repro",
+        "dynamic", "artifact", "assembly", "kept_graph", "kept_sizes", "build", "frozen", "generate",
+        "compiler_process", "background", "graph_split", "package", "subclasses", "verify", "compile", "run_repro", "minify_repro",
         "__init__",
     ],
 }  # fmt: skip

@@ -13,6 +13,7 @@ from torch import fx
 
 from ..ir.size import Size
 from ..ir.sized import SizedTensor
+from ..log.stages import show
 from .file_store import content_key
 from .process_key import is_own_function, is_own_operator, operators_are_overridden, process_key
 
@@ -49,7 +50,7 @@ def graph_key(
             parts.append(repr([x.storage_offset() for x in tensors]))
     except _NoKey:
         return None
-    return content_key("graph", _source_hash(), *parts)
+    return _key_of("graph", parts)
 
 
 def training_key(
@@ -75,7 +76,13 @@ def training_key(
         return None
     storages = [x.untyped_storage()._cdata for x in tensors]
     sharing = [storages.index(x) for x in storages]
-    return content_key("training", _source_hash(), repr(sharing), *parts)
+    return _key_of("training", [repr(sharing), *parts])
+
+
+def _key_of(kind: str, parts: Sequence[str]) -> str:
+    key = content_key(kind, _source_hash(), *parts)
+    show("keys", lambda: "\n    ".join((f"{kind} {key}:", *parts)))
+    return key
 
 
 def half_key(half: fx.GraphModule, inputs: Sequence[Any], release: bool) -> str | None:

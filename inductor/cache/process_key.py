@@ -91,6 +91,14 @@ def _library() -> tuple[Any, ...]:
     return digest.hexdigest(), *sizes
 
 
+def gpus_present() -> str:
+    """The GPUs that the process sees, described as in `process_key`; initializes CUDA, as a graph on one does."""
+    if not torch.cuda.is_available():
+        return ""
+    torch.cuda.init()
+    return repr(_visible_gpus())
+
+
 def _gpus() -> tuple[Any, ...]:
     """The GPUs of the process, if it has initialized CUDA. Operators such as attention have different kernels on
     different GPUs, and torch chooses among them while a graph is traced; block sizes depend on multiprocessors."""

@@ -25,7 +25,7 @@ def answer_of(job: Any, processes: Any) -> Any:
     """The compiled graph, (bytes, seconds by phase), or why there is none. `processes`: where the compilers of kernels
     run, which are then found in the disk cache."""
     from inductor.artifact import Artifact, TrainingArtifact, load_or_make
-    from inductor.build import build_kernels
+    from inductor.assembly import build_kernels
     from inductor.cache import graph_store
     from inductor.compile_report import CompileReport
     from inductor.compiler_process.job import key_of

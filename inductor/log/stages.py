@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 STAGES = (
-    "sizes", "ir", "schedule", "code", "plan", "cache", "fallbacks", "verify", "cudagraphs", "autotune", "measured",
+    "sizes", "ir", "schedule", "code", "plan", "cache", "keys", "fallbacks", "verify", "cudagraphs", "autotune", "measured",
 )  # fmt: skip
+# Stages of calls of compiled graphs and of lookups on disk, which are shown for kept captures, too.
+_AT_CALLS = ("", "cache", "keys", "recompiles", "sizes", "cudagraphs", "measured")
 _enabled = set(os.environ.get("PYFRAME_LOGS", "").split(","))
 _numbers = itertools.count()
 _counts: MutableMapping[str, Any] = collections.Counter()
@@ -55,7 +57,7 @@ def is_shown(stage: str) -> bool:
 
 def compiling_is_shown() -> bool:
     """Whether stages of captures and compilations are printed or written, which a kept capture does not go through."""
-    return bool(_enabled.difference(("", "cache", "recompiles")) or os.environ.get("PYFRAME_DUMP"))
+    return bool(_enabled.difference(_AT_CALLS) or os.environ.get("PYFRAME_DUMP"))
 
 
 def count(name: str, number: int = 1) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from .described import NotKept
 
-FORMAT = 4
+FORMAT = 5
 SUFFIX = ".frame"  # of the files
 # Kinds of graphs: an entry of the graph cache, nodes to be compiled again, and the same with sizes that vary.
 # WHOLE: nodes that run as they are, because they are too few to be compiled; NONE: the frame has no graph.

@@ -35,7 +35,7 @@ Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 def load_graph(data: tuple[Any, ...], inputs: Sequence[Any], backend: Callable[[], Backend]) -> Any:
     """The callable of a graph. One that is an entry of the graph cache is made of that; None if it is gone. Another one
-    is compiled for these inputs by what `backend` returns."""
+    is compiled for these inputs by what `backend` returns. None, too, if it was kept on other GPUs."""
     from inductor import kept_graph  # deferred: most of what it imports is needed only if there is an entry
 
     kind, *parts = data
@@ -44,11 +44,15 @@ def load_graph(data: tuple[Any, ...], inputs: Sequence[Any], backend: Callable[[
     if kind == SIZED:
         from inductor import kept_sizes  # deferred: imports sympy
 
-        gm, inputs = kept_sizes.rebuilt(tuple(parts))
+        with_inputs = kept_sizes.rebuilt(tuple(parts))
+        if with_inputs is None:
+            return None
+        gm, inputs = with_inputs
     else:
-        gm = kept_graph.rebuilt(tuple(parts))
-        if kind == WHOLE:
-            return gm.forward
+        nodes = kept_graph.rebuilt(tuple(parts))
+        if nodes is None or kind == WHOLE:
+            return nodes and nodes.forward
+        gm = nodes
     with torch._C._EnableTorchFunction():  # type: ignore[attr-defined, unused-ignore]  # not in torch's stubs
         try:
             return restored_on_error(lambda: backend()(gm, inputs))

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 import inductor
-import inductor.build
+import inductor.assembly
 from inductor.artifact import Artifact
 from inductor.cache import graph_store, private
 from inductor.cache.file_store import Cache, content_key
@@ -175,7 +175,7 @@ def test_tensors_come_back_as_they_were():
 
 def test_a_library_that_vanishes_before_it_is_loaded_is_built_again(tmp_path, monkeypatch):
     monkeypatch.setenv("PYFRAME_CACHE_DIR", str(tmp_path))
-    build_all, times = inductor.build.build_all, []
+    build_all, times = inductor.assembly.build_all, []
 
     def build_and_lose(sources, **options):
         found = build_all(sources, **options)
@@ -184,7 +184,7 @@ def test_a_library_that_vanishes_before_it_is_loaded_is_built_again(tmp_path, mo
             found[0].unlink()
         return found
 
-    monkeypatch.setattr(inductor.build, "build_all", build_and_lose)
+    monkeypatch.setattr(inductor.assembly, "build_all", build_and_lose)
     gm, x = graphs(), torch.randn(4)
     torch.testing.assert_close(inductor.compile_fx(gm, [x])(x)[0], (x + 1).sin())
     assert len(times) == 2 and gm.meta["compile_report"].fallback is None

@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import pyframe
+from inductor import kept_graph
 from inductor.cache import process_key
 from inductor.cache.graph_data import NotData
 from inductor.errors import CompileError
@@ -502,8 +504,19 @@ def test_captures_are_kept_by_default(tmp_path: Path) -> None:
 
 def test_graphs_on_other_devices_are_not_kept(frames: Path) -> None:
     gm = torch.fx.symbolic_trace(torch.nn.ReLU())
-    with pytest.raises(NotData, match="a graph on a GPU"):
+    with pytest.raises(NotData, match="a graph on a device of type meta"):
         kept_nodes(gm, [torch.ones(3, device="meta")])
+
+
+def test_a_graph_of_other_gpus_is_a_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+    gm = torch.fx.symbolic_trace(torch.nn.ReLU())
+    with FakeTensorMode():
+        x = torch.empty(3, device="cuda")
+    monkeypatch.setattr(kept_graph, "gpus_present", lambda: "one")
+    assert kept_graph.rebuilt(data := kept_nodes(gm, [x])) is not None
+    monkeypatch.setattr(kept_graph, "gpus_present", lambda: "another")
+    assert kept_graph.rebuilt(data) is None
+    assert kept_graph.rebuilt(kept_nodes(gm, [torch.ones(3)])) is not None
 
 
 class Shape(abc.ABC):

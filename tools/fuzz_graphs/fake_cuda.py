@@ -16,6 +16,7 @@ TESTS = Path(__file__).resolve().parent.parent.parent / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "triton")]
 import triton_support  # noqa: E402, I001  chooses the interpreter, and adds what it lacks
 
+import inductor.assembly  # noqa: E402
 import inductor.build  # noqa: E402
 import inductor.compile  # noqa: E402
 import inductor.generate  # noqa: E402
@@ -137,6 +138,6 @@ def install(numbers_on_cpu: bool = False) -> None:
     inductor.generate.to_aten = _traced_as_on_gpu(inductor.generate.to_aten, numbers_on_cpu)
     inductor.generate.to_joint = _traced_as_on_gpu(inductor.generate.to_joint, numbers_on_cpu)
     inductor.build.make_plan = _make_plan
-    inductor.build.load_cubins = lambda kernels, device: list(kernels)
+    inductor.assembly.load_cubins = lambda kernels, device: list(kernels)
     rerun._rng = lambda device: CpuGenerator  # type: ignore[assignment]
     inductor.compile.graph_key = inductor.compile.training_key = lambda *args, **kwargs: None  # nothing is kept
