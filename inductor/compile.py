@@ -57,6 +57,7 @@ from .process.compile_lock import compile_lock, without_lock
 from .process.garbage import without_full_collections
 from .process.import_stubs import stub_torch_compiler
 from .process.thread_state import restored_on_error
+from .refused import remembered
 from .runtime.spec_at import spec_at
 from .subclasses import compile
 from .subclasses.autograd import wrap_inner
@@ -295,7 +296,8 @@ def _compile(
     elsewhere = _compiled_elsewhere("inference", Artifact, gm, inputs, key, frozen, options, report)
     if elsewhere is not None:
         return elsewhere.use_made(gm, finish, options.strict)
-    artifact = _loaded_or_made(key, report, lambda: generate(gm, inputs, report, options, frozen=frozen))
+    with remembered(key, gm, report):
+        artifact = _loaded_or_made(key, report, lambda: generate(gm, inputs, report, options, frozen=frozen))
     report.entry = _entry_of(key, gm, artifact, options)
     return _build([artifact], options, report).use(gm, functools.partial(finish, artifact), options.strict)
 
@@ -412,7 +414,8 @@ def _compile_sizes(
         key = graph_key(gm, sized.known, attributes_of(gm), hints) if options.cache else None
         key = _variant(key, options, frozen)
     contest = _contest(gm, key, options, report)
-    artifact = _loaded_or_made(key, report, lambda: generate_sizes(gm, sized, report, options, frozen=frozen))
+    with remembered(key, gm, report, varies=True):
+        artifact = _loaded_or_made(key, report, lambda: generate_sizes(gm, sized, report, options, frozen=frozen))
     built, recording, folded = _build([artifact], options, report), _recording(options, report), folded_of(gm, artifact)
     described_inputs = described(inputs) if artifact.fold is not None else ()
 
@@ -583,7 +586,8 @@ def _training_artifact(
     sized: Sized | None = None,
 ) -> TrainingArtifact:
     make = functools.partial(generate_training, captured.gm, inputs, report, sized, options, active_buckets())
-    artifact, found = load_or_make(key, TrainingArtifact, report, make)
+    with remembered(key, captured.gm, report, varies=sized is not None):
+        artifact, found = load_or_make(key, TrainingArtifact, report, make)
     if found:
         for part in (artifact.forward, *artifact.backward):
             show_code(part)

@@ -34,9 +34,9 @@ LAYERS: dict[str, list[str]] = {
         "transforms", "options",
         "torch_options", "compile_report", "ir", "autocast", "modes", "process", "cache", "fx_utils", "eager",
         "runtime", "cudagraphs", "fastest", "lower", "schedule", "codegen", "autotune", "aot", "passes", "fallback",
-        "dynamic", "artifact", "assembly", "kept_graph", "kept_sizes", "build", "frozen", "generate",
-        "compiler_process", "background", "graph_split", "package", "subclasses", "verify", "compile", "run_repro", "minify_repro",
-        "__init__",
+        "dynamic", "artifact", "refused", "assembly", "kept_graph", "kept_sizes", "build", "frozen", "generate",
+        "compiler_process", "background", "graph_split", "package", "subclasses", "verify", "compile", "run_repro",
+        "minify_repro", "__init__",
     ],
 }  # fmt: skip
 FORBIDDEN = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd")

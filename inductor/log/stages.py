@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 STAGES = (
-    "sizes", "ir", "schedule", "code", "plan", "cache", "keys", "fallbacks", "verify", "cudagraphs", "autotune", "measured",
+    "sizes", "ir", "schedule", "code", "plan", "cache", "keys", "fallbacks", "verify", "cudagraphs", "autotune",
+    "measured",
 )  # fmt: skip
 # Stages of calls of compiled graphs and of lookups on disk, which are shown for kept captures, too.
 _AT_CALLS = ("", "cache", "keys", "recompiles", "sizes", "cudagraphs", "measured")

@@ -75,7 +75,9 @@ class Calls:
     def wanted(self, code: types.CodeType, keys: FrameKeys) -> tuple[str, ...]:
         """The keys of captures that may serve a call which fits no capture yet, the best one first. A call that differs
         from earlier ones in its sizes and numbers needs a capture in which they vary, as tracing would make."""
-        earlier = self._of.get(id(code), ())
+        earlier = self._of.get(id(code), [])
+        if not _C.entries(code):  # what there was has been discarded
+            earlier.clear()
         alike = [each for each in earlier if each.sized == keys.sized]
         if alike and all(each.exact != keys.exact for each in alike):
             return (keys.sized,)

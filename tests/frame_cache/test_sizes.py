@@ -159,3 +159,20 @@ def test_a_float_that_varies_is_not_kept_and_says_so(frames: Path) -> None:  # n
     for factor in (1.5, 2.5):
         compiled(torch.ones(3), factor)
     assert list(pyframe.counters["frames_not_kept"]) == ["a graph that takes a number of type float that varies"]
+
+
+def not_for_all_sizes(x: torch.Tensor) -> torch.Tensor:
+    y = x.reshape(x.shape[0] * 2, -1) @ torch.ones(2, 16)
+    return torch.cat([y, y.mean(0, keepdim=True)]).view(-1, 4, 4).amax(-1)
+
+
+def test_that_a_graph_cannot_be_compiled_for_all_sizes_is_kept(frames: Path) -> None:  # noqa: F811
+    calls(not_for_all_sizes, rows(3, 5, 7))
+    assert pyframe.counters["graphs_per_size"] == 1
+    assert calls(not_for_all_sizes, rows(3, 5, 7))[2] == 0
+    assert (pyframe.counters["graphs_per_size"], pyframe.counters["cache_misses"]) == (1, 0)
+
+
+def test_after_a_reset_the_first_call_has_the_capture_for_its_sizes(frames: Path) -> None:  # noqa: F811
+    calls(weighted, rows(3, 5))
+    assert calls(weighted, rows(3, 5)) == (2, 0, 0)

@@ -51,6 +51,10 @@ class Images(nn.Module):
         return self.last(F.relu(self.norm(self.first(x))).mean((2, 3)))
 
 
+def row_sums(x: torch.Tensor) -> torch.Tensor:
+    return (x.softmax(-1) * 2 + x).sum(-1)
+
+
 def moved(x: torch.Tensor) -> torch.Tensor:
     y = x.to(DEVICE) if DEVICE == "cpu" else x.cuda()
     return (y.sin() * 2).sum(-1)
@@ -113,6 +117,10 @@ def broken_loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return z.square().sum()
 
 
+def reads_a_number(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    return torch.clamp(x * 2, max=n) + torch.full((1,), n, device=x.device)
+
+
 def timed(x: torch.Tensor) -> torch.Tensor:
     return torch.softmax(x * 2 + 1, -1).cumsum(-1)
 
@@ -161,7 +169,8 @@ PROGRAMS: dict[str, Program] = {
     "autocast": Program(lambda: (cast, [(square(), square())] * 3)),
     "random": Program(lambda: (drawn, rows(32, 32, 32)), random=True),
     "measured": Program(lambda: (timed, rows(*[512] * 100, width=512)), options={"measure": True}, modes=MODES[:1]),
-    "two GPUs": Program(lambda: (norm, on_both()), devices=2),
+    "reads a number": Program(lambda: (reads_a_number, [(square(), torch.tensor(3, device=DEVICE))] * 3)),
+    "two GPUs": Program(lambda: (row_sums, on_both()), devices=2),
     "training": Program(lambda: (loss, [(square(), square() + 1)] * 3), gradients=True, modes=MODES),
     "training of a model": Program(
         lambda: (Images().to(DEVICE), [(torch.randn(4, 3, 9, 9).to(DEVICE),) for _ in range(3)]), gradients=True
