@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+import inductor
 import pyframe
+from inductor.log import stages
 
 from .test_frame_cache import frames  # noqa: F401  a fixture
 
@@ -176,3 +178,20 @@ def test_that_a_graph_cannot_be_compiled_for_all_sizes_is_kept(frames: Path) -> 
 def test_after_a_reset_the_first_call_has_the_capture_for_its_sizes(frames: Path) -> None:  # noqa: F811
     calls(weighted, rows(3, 5))
     assert calls(weighted, rows(3, 5)) == (2, 0, 0)
+
+
+def reads_a_number(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    return torch.full((1,), n) + x * 2  # type: ignore[call-overload]
+
+
+def test_where_a_graph_is_divided_is_kept(frames: Path) -> None:  # noqa: F811
+    stages.count_in(pyframe.counters)
+    inputs = [torch.ones(2), torch.tensor(3)]
+    found = []
+    for _ in range(2):
+        pyframe.reset()
+        compiled = inductor.compile_fx(torch.fx.symbolic_trace(reads_a_number), inputs)
+        torch.testing.assert_close(compiled(*inputs), reads_a_number(*inputs))
+        found.append((pyframe.counters["cache_hits"], pyframe.counters["cache_misses"]))
+    (hits, misses), again = found
+    assert hits == 0 and misses > 1 and again == (misses, 0)
