@@ -39,6 +39,7 @@ from .runtime.fold import Fold
 from .runtime.plan import Form
 from .runtime.plan_spec import OutputRef
 from .runtime.processes import Processes
+from .runtime.triton_build import StoredKernel
 from .schedule import print_schedule, schedule
 from .schedule.depthwise_gradient import with_depthwise_gradients
 from .schedule.flex_attention import with_flex_attention
@@ -237,7 +238,8 @@ def generate_aten(
         source, spec = codegen(groups, graph, release, training, captured)
     spec = replace(spec, uncounted=uncounted)
     form = _form(structure)
-    sources = source.texts() if isinstance(source, Source) else (*source.kernels, *source.host.texts())
+    stored = () if isinstance(source, Source) else map(StoredKernel.of, source.kernels)
+    sources = source.texts() if isinstance(source, Source) else (*stored, *source.host.texts())
     if views:
         spec = replace(spec, outputs=_with_views(spec.outputs, views))
     kept = structure if form is None else None

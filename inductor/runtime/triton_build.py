@@ -18,7 +18,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -64,6 +64,27 @@ class KernelSource(Protocol):
     def workspace(self) -> int: ...
     @property
     def early(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class StoredKernel:
+    """A kernel as artifacts store it: all that is needed to compile it, and nothing that depends on the sizes of the
+    first call, which no other process knows."""
+
+    name: str
+    text: str
+    constants: dict[str, int]
+    num_warps: int
+    num_stages: int
+    signature: tuple[str, ...]
+    aligned: tuple[int, ...]
+    sizes: tuple[str, ...]
+    workspace: int
+    early: bool
+
+    @staticmethod
+    def of(kernel: KernelSource) -> StoredKernel:
+        return StoredKernel(*(getattr(kernel, each.name) for each in fields(StoredKernel)))
 
 
 @dataclass(frozen=True)
