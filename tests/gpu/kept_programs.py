@@ -26,6 +26,7 @@ import pyframe
 MARK = "== program: "  # before the name, in the log
 DEVICE = "cuda"
 MODES = ("default", "reduce-overhead", "max-autotune")
+COMPILER = ("inductor.compile", "inductor.codegen", "pyframe.driver", "sympy")  # not imported for graphs of fixed sizes
 Call = tuple[Any, ...]
 
 
@@ -220,7 +221,8 @@ def outcome(program: Program, mode: str) -> dict[str, Any]:
         "hits": "cache_hits", "recorded": "cudagraphs_recorded", "refused": "frames_refused",
         "per size": "graphs_per_size", "measured": "graphs_measured", "reasons": "frames_not_kept",
     }  # fmt: skip
-    return {"right": right, "results": results, **{short: counters.get(name, 0) for short, name in names.items()}}
+    imported = [name for name in COMPILER if name in sys.modules]
+    return {"right": right, "results": results, "imported": imported, **{short: counters.get(name, 0) for short, name in names.items()}}
 
 
 @contextlib.contextmanager

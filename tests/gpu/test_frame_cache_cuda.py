@@ -79,6 +79,8 @@ def test_a_second_process_traces_and_compiles_nothing(
     if mode == "reduce-overhead":
         assert bool(second["recorded"]) is bool(first["recorded"]), shown + log
     assert second["measured"] == 0, shown  # what was found to be faster is known
+    if name in ("from the CPU", "model", "images"):  # the first ones
+        assert second["imported"] == [], shown
 
 
 # ---- why a graph was compiled again
