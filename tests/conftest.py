@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator
 
+import precompiled_header
 import pytest
 
 # An exception that the compiler does not raise on purpose is an error here, in the processes that tests start too.
@@ -19,6 +20,9 @@ os.environ.setdefault("PYFRAME_MEASURE", "0")
 # Tests look at what captures do; one that an earlier run has kept on disk does nothing. `tests/frame_cache` turns it on,
 # which is the default.  With PYFRAME_FRAME_CACHE=check in the environment, all tests compare kept captures with new ones.
 os.environ.setdefault("PYFRAME_FRAME_CACHE", "off")
+# Kernels of the tests are compiled in less time; those about the compiler choose their own.
+if (compiler := precompiled_header.command()) is not None:
+    os.environ["CXX"] = compiler
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job of a shell; processes inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
