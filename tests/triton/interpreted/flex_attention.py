@@ -100,7 +100,7 @@ def training(fn, args, weights):
         return results[: len(weights)], second.run(*held, *weights), second
 
 
-def inputs(batch=2, heads=HEADS, kv_heads=HEADS, rows=48, columns=48, dim=16, value_dim=16, dtype=torch.float32):
+def inputs(batch=2, heads=2, kv_heads=2, rows=48, columns=48, dim=16, value_dim=16, dtype=torch.float32):
     torch.manual_seed(0)
     q = torch.randn(batch, heads, rows, dim)
     k, v = (torch.randn(batch, kv_heads, columns, d) for d in (dim, value_dim))
@@ -182,8 +182,8 @@ def test_uneven_sizes(score, mask):
 
 
 def test_grouped_heads_and_scale():
-    check(inputs(kv_heads=2), "alibi", "causal", enable_gqa=True, scale=0.3)
-    check(inputs(kv_heads=1), "alibi", "none", enable_gqa=True)
+    check(inputs(heads=HEADS, kv_heads=2), "alibi", "causal", enable_gqa=True, scale=0.3)
+    check(inputs(heads=HEADS, kv_heads=1), "alibi", "none", enable_gqa=True)
 
 
 def test_layouts():
@@ -198,7 +198,7 @@ def test_block_size_options():
 
 def test_mask_of_each_head_and_batch():
     limits = torch.tensor([[3, 20, 48, 1], [0, 40, 17, 30]])
-    args = inputs()
+    args = inputs(heads=HEADS, kv_heads=HEADS)
     mod = lambda b, h, q, k: k < limits[b, h]  # noqa: E731
     mask = create_block_mask(mod, 2, HEADS, 48, 48, device="cpu", BLOCK_SIZE=16)
     fn = lambda q, k, v: flex_attention(q, k, v, block_mask=mask, return_lse=True)  # noqa: E731
@@ -290,14 +290,14 @@ def test_gradients_of_half_precision(dtype):
 
 
 def test_gradients_of_grouped_heads():
-    check_gradients(inputs(kv_heads=2), "alibi", "causal", enable_gqa=True, scale=0.3)
-    check_gradients(inputs(1, kv_heads=1), "row", "window", enable_gqa=True)
+    check_gradients(inputs(heads=HEADS, kv_heads=2), "alibi", "causal", enable_gqa=True, scale=0.3)
+    check_gradients(inputs(1, HEADS, 1), "row", "window", enable_gqa=True)
 
 
 @pytest.mark.parametrize("score, mask", [("none", "none"), ("relative", "causal"), ("soft_cap", "window")])
 def test_gradients_of_uneven_sizes(score, mask):
     for rows, columns, dim, value_dim in ((41, 41, 16, 24), (1, 77, 8, 16), (40, 1, 16, 16), (70, 33, 40, 16)):
-        args = inputs(1, heads=2, kv_heads=2, rows=rows, columns=columns, dim=dim, value_dim=value_dim)
+        args = inputs(1, rows=rows, columns=columns, dim=dim, value_dim=value_dim)
         check_gradients(args, score, mask, block=32, kernel_options={"BLOCK_M": 16, "bwd_BLOCK_N2": 16})
 
 
