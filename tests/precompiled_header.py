@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import shlex
 import shutil
 import subprocess
@@ -26,22 +25,25 @@ print(*[flag for flag in build_flags() if flag[0] == "-" and flag[:2] not in ("-
 
 
 def command() -> str | None:
-    """What $CXX is to be, so that kernels find the precompiled header; None where that is not g++ or fails."""
+    """What $CXX is to be: a program that calls g++ so that kernels find the precompiled header. None where $CXX is chosen,
+    there is no g++ or it fails. One word, as torch.compile takes it for the name of a file."""
     compiler = shutil.which("g++")
     if compiler is None or "CXX" in os.environ:
         return None
     folder = ROOT / "build" / f"precompiled-{_key(compiler)}"
-    if not (folder / "vec.h.gch").exists():
+    if " " in str(folder):
+        return None
+    if not (folder / "g++").exists():
         try:
             _write(compiler, folder)
         except (OSError, subprocess.CalledProcessError):
             return None
-    return shlex.join([compiler, f"-I{folder}"])
+    return str(folder / "g++")
 
 
 def _key(compiler: str) -> str:
     status = os.stat(compiler)
-    found = hashlib.sha256(f"{ROOT} {compiler} {status.st_mtime_ns} {status.st_size} {platform.processor()}".encode())
+    found = hashlib.sha256(f"{ROOT} {compiler} {status.st_mtime_ns} {status.st_size}".encode())
     for path in (*sorted(CODEGEN.glob("*.h")), CODEGEN / "source.py", ROOT / "inductor" / "runtime" / "cpp_build.py"):
         found.update(path.read_bytes())
     return found.hexdigest()[:16]
@@ -56,3 +58,7 @@ def _write(compiler: str, folder: Path) -> None:
         line = [compiler, "-DUSE_SLEEF=1", "-x", "c++-header", str(CODEGEN / "vec.h"), *flags.stdout.split(), "-o", str(result)]
         subprocess.run(line, check=True, capture_output=True)
         os.replace(result, folder / "vec.h.gch")
+        script = Path(made, "g++")
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(compiler)} -I{folder} "$@"\n')
+        script.chmod(0o755)
+        os.replace(script, folder / "g++")
