@@ -127,12 +127,40 @@ class Part:
         return [answer for answer in self.answers if answer["wrong"]]
 
 
-def run_part(part: Part, args: argparse.Namespace, scratch: str, seconds: float) -> Part:
+class Workers:
+    """The workers that no part uses now. One serves any number of parts of its program and stage one after another: it
+    runs each fault in a fork of itself."""
+
+    def __init__(self, scratch: str, alone: bool) -> None:
+        self.scratch, self.alone = scratch, alone
+        self.idle = collections.defaultdict[tuple[str, str], list[Worker]](list)
+
+    def take(self, part: Part) -> Worker:
+        """A worker for the program and the stage of `part`."""
+        try:
+            return self.idle[part.program, part.stage].pop()
+        except IndexError:
+            return Worker(part.program, part.stage, self.scratch, self.alone)
+
+    def give_back(self, part: Part, worker: Worker) -> None:
+        """For another part, unless it has ended."""
+        if worker.process.poll() is None:
+            self.idle[part.program, part.stage].append(worker)
+        else:
+            worker.close()
+
+    def close(self) -> None:
+        """End all that are idle."""
+        for worker in itertools.chain(*self.idle.values()):
+            worker.close()
+
+
+def run_part(part: Part, args: argparse.Namespace, workers: Workers, seconds: float) -> Part:
     """Fills in `part`; no fault is started `seconds` after the points were counted."""
     if part.kind == "alloc" and importlib.util.find_spec("_testcapi") is None:
         return part
     rng = random.Random(f"{args.seed} {part.program} {part.stage} {part.kind}")
-    worker = Worker(part.program, part.stage, scratch, args.jobs == 1)
+    worker = workers.take(part)
     try:
         if part.kind == "alloc":
             numbers = allocations(part.stage, args.samples, rng, args.all)
@@ -151,7 +179,7 @@ def run_part(part: Part, args: argparse.Namespace, scratch: str, seconds: float)
                 print(*part.key, f"{at}: {part.answers[-1].get('where')}: {reason}", flush=True)
         print(*part.key, f"of {'?' if part.points is None else part.points} points: {part.tested}", flush=True)
     finally:
-        worker.close()
+        workers.give_back(part, worker)
     return part
 
 
@@ -230,8 +258,12 @@ def main() -> int:
             for names in itertools.product(args.program or PROGRAMS, args.stage or STAGES, args.kind or KINDS)
         ]
         share = args.seconds * args.jobs / sum(_WEIGHTS[part.stage] for part in parts)
-        for part in pool.map(lambda part: run_part(part, args, scratch, share * _WEIGHTS[part.stage]), parts):
-            results.add(part)
+        workers = Workers(scratch, args.jobs == 1)
+        try:
+            for part in pool.map(lambda part: run_part(part, args, workers, share * _WEIGHTS[part.stage]), parts):
+                results.add(part)
+        finally:
+            workers.close()
     print(results.table(), end="")
     return int(any(part.wrong for part in parts))
 
