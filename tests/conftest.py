@@ -20,6 +20,8 @@ os.environ.setdefault("PYFRAME_MEASURE", "0")
 # Tests look at what captures do; one that an earlier run has kept on disk does nothing. `tests/frame_cache` turns it on,
 # which is the default.  With PYFRAME_FRAME_CACHE=check in the environment, all tests compare kept captures with new ones.
 os.environ.setdefault("PYFRAME_FRAME_CACHE", "off")
+# Where a test runs torch.compile, its compiler starts no processes, which would import torch each.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # Kernels of the tests are compiled in less time; those about the compiler choose their own.
 if (compiler := precompiled_header.command()) is not None:
     os.environ["CXX"] = compiler

@@ -1,9 +1,8 @@
 """Bad input under training: an error of eager's type, as clear a message, and nothing broken after it."""
 
 import os
-import subprocess
-import sys
 
+import forked_python
 import pytest
 import torch
 import torch.nn.functional as F
@@ -219,7 +218,7 @@ print(messages[0] == messages[1] and len(messages) == 2)
 
 def test_no_device_is_visible():
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=False)
+    done = forked_python.run(PROGRAM, environment=env)
     assert done.stdout.split() == ["True", "False", "True"], (done.stdout, done.stderr)
 
 

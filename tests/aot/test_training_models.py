@@ -1,9 +1,8 @@
 """Small models trained through compiled forward and backward: eager is the oracle."""
 
 import copy
-import subprocess
-import sys
 
+import forked_python
 import pytest
 import torch
 from torch import fx, nn
@@ -263,7 +262,8 @@ def test_the_peers_are_not_imported():
         "bad = [m for m in sys.modules if m.startswith(('torch._dynamo', 'torch._inductor', 'torch._functorch.aot'))]\n"
         "assert x.grad is not None and not bad, bad"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = forked_python.run(code)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.filterwarnings("ignore:inductor")

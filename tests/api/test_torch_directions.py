@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import binascii
-import subprocess
-import sys
 
+import forked_python
 import pytest
 import torch
 import torch._dynamo
@@ -487,5 +486,5 @@ fn = pyframe.compile(lambda x: torch.atan(x).sin() + 1, backend="eager")
 fn(torch.ones(3))
 print("torch._dynamo.decorators" in sys.modules)
 """
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "False"
+    found = forked_python.run(program)
+    assert found.stdout.strip() == "False", found.stderr

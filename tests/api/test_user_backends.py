@@ -1,8 +1,7 @@
 """Backends that users write: what example inputs they get, and the keyword arguments of compile that they take."""
 
-import subprocess
-import sys
 
+import forked_python
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -150,4 +149,5 @@ def test_backends_of_torch_are_loaded_when_they_are_asked_for():
         "assert pyframe.compile(f, backend='eager_noexcept')(torch.ones(2)).tolist() == [2, 2]\n"
         "assert loaded()\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    done = forked_python.run(program)
+    assert done.returncode == 0, done.stderr

@@ -1,9 +1,8 @@
 """Cache entries as bytes: a process on another machine compiles nothing that is in them."""
 
 import os
-import subprocess
-import sys
 
+import forked_python
 import pytest
 
 import pyframe
@@ -38,8 +37,7 @@ if not file.exists():
 def test_another_machine_compiles_nothing(tmp_path):
     for cache in ("first", "second"):
         environment = {**os.environ, "PYFRAME_CACHE_DIR": str(tmp_path / cache)}
-        command = [sys.executable, "-c", PROGRAM, str(tmp_path / "artifacts")]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        done = forked_python.run(PROGRAM, arguments=[str(tmp_path / "artifacts")], environment=environment)
         assert done.returncode == 0, done.stderr
 
 

@@ -2,11 +2,11 @@
 
 import collections
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import forked_python
 import pytest
 import torch
 from torch import fx
@@ -201,12 +201,14 @@ VERSIONS = {
 def test_what_the_program_defines_is_not_taken_from_another_version(name, tmp_path):
     text, first, changes = VERSIONS[name]
     grads = (True,) if name in ("operator", "composite") else (False,)
-    env = {**os.environ, "PYFRAME_CACHE_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "PYFRAME_CACHE_DIR": str(tmp_path / "cache")}
+    compiler = ("torch", "pyframe", "pyframe.driver", "inductor.compile")
     for grad in grads:
         for i, change in enumerate(({}, *changes)):
             path = tmp_path / f"program{i}.py"
             path.write_text(PROGRAM.format(version=text.format(**{**first, **change}), grad=grad))
-            done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=200, env=env)
+            run = f"import runpy\nrunpy.run_path({str(path)!r}, run_name='__main__')"
+            done = forked_python.run(run, compiler, environment=env, timeout=200)
             assert done.returncode == 0, done.stderr[-3000:]
             assert done.stdout.split()[-1] == "0"
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 
+import forked_python
 import pytest
 import torch
 
@@ -74,5 +73,5 @@ print("same")
 
 def test_results_that_fit_no_memory_raise_as_in_eager():
     """Of 4e14 bytes, and of more elements than an int64 counts."""
-    done = subprocess.run([sys.executable, "-c", _TOO_LARGE], capture_output=True, text=True, timeout=120)
+    done = forked_python.run(_TOO_LARGE)
     assert (done.returncode, done.stdout) == (0, "same\n"), done.stderr[-3000:]

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forked_python
 import pytest
 import torch
 from torch import nn
@@ -496,10 +497,9 @@ def test_captures_are_kept_by_default(tmp_path: Path) -> None:
         "assert torch.equal(pyframe.compile(program)(torch.eye(2)), torch.eye(2))\n"
         "print(pyframe.config.frame_cache, pyframe.counters['instructions_traced'] > 0, 'pyframe.driver' in sys.modules)"
     )
-    env |= {"PYFRAME_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", program]
-    runs = [subprocess.run(command, env=env, check=True, capture_output=True, text=True) for _ in range(2)]
-    assert [run.stdout for run in runs] == ["on True True\n", "on False False\n"]
+    env |= {"PYFRAME_CACHE_DIR": str(tmp_path)}
+    runs = [forked_python.run(program, environment=env, folder=ROOT) for _ in range(2)]
+    assert [run.stdout for run in runs] == ["on True True\n", "on False False\n"], [run.stderr for run in runs]
 
 
 def test_graphs_on_other_devices_are_not_kept(frames: Path) -> None:

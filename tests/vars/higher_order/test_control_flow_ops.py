@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import operator
-import subprocess
-import sys
 import types
 
+import forked_python
 import pytest
 import torch
 from torch import nn
@@ -365,4 +364,5 @@ for backend in ("eager", "inductor", "aot_eager"):
     pyframe.compile(f, backend=backend, fullgraph=True)(torch.ones(2, 4, requires_grad=True)).sum().backward()
 assert not [m for m in ("torch._dynamo", "torch._inductor") if m in sys.modules]
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+    done = forked_python.run(script)
+    assert done.returncode == 0, done.stderr

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+import forked_python
 import pytest
 import torch
 import torch.nn.functional as F
@@ -751,5 +750,5 @@ fast = pyframe.compile(Net(), fullgraph=True, backend="eager")
 x = torch.randn(3)
 torch.testing.assert_close(fast(x), Net()(x))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = forked_python.run(program)
     assert done.returncode == 0, done.stderr
