@@ -17,11 +17,12 @@ import enum
 import functools
 import hashlib
 import importlib
+import logging
 import struct
 import sys
 import types
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, Optional, ParamSpec, TypeVar
 
 import torch
 
@@ -36,6 +37,7 @@ _DESCRIPTORS = (
 )  # fmt: skip
 _table, _mro = type.__dict__["__dict__"].__get__, type.__dict__["__mro__"].__get__  # bypass metaclasses
 _MISSING = object()
+_SPECIAL_FORMS: tuple[type, ...] = (type(Optional), type(Literal))
 _VERSIONED = frozenset({"torch", *sys.stdlib_module_names})  # packages whose version is part of keys
 _OWN = (f"{__name__.partition('.')[0]}.", "inductor.")
 MAX_ITEMS = 256  # of a container
@@ -291,6 +293,28 @@ def _type_variable(value: Any) -> Description:
     return ("type variable", module, name)
 
 
+def _special_form(value: Any) -> Description:
+    """`typing.Union`, `Literal` and the like, which code tests types of annotations against."""
+    name = value._name
+    if not isinstance(name, str) or _named("typing", name) is not value:
+        raise NotKept(f"the special form {name}, which typing does not have")
+    return ("special form", name)
+
+
+def _logger(value: logging.Logger) -> Description:
+    if logging.Logger.manager.loggerDict.get(value.name) is not value:
+        raise NotKept(f"the logger {value.name}, which logging does not have")
+    return ("logger", value.name)
+
+
+def _cached_function(value: Any) -> Description:
+    """A function wrapped in `functools.lru_cache`; what its calls return is guarded."""
+    module, path, wrapped = value.__module__, value.__qualname__, value.__wrapped__
+    if _named(module, path) is not value or type(wrapped) is not types.FunctionType:
+        raise NotKept(f"the cached function {path}, which its module does not have")
+    return ("cached function", module, path, code_hash(wrapped.__code__))
+
+
 def _static_method(value: staticmethod[Any, Any]) -> Description:
     return ("staticmethod", describe(value.__func__))
 
@@ -351,6 +375,8 @@ _RULES_BY_CLASS: dict[type, Callable[[Any], Description]] = {
     types.BuiltinFunctionType: _builtin, staticmethod: _static_method, classmethod: _class_method,
     property: _property, types.MethodType: _method, functools.partial: _partial,
     **dict.fromkeys(_DESCRIPTORS, _descriptor), **dict.fromkeys((TypeVar, ParamSpec), _type_variable),
+    logging.Logger: _logger, type(functools.lru_cache(len)): _cached_function,
+    **dict.fromkeys(_SPECIAL_FORMS, _special_form),
 }  # fmt: skip
 _RULES = {id(cls): rule for cls, rule in _RULES_BY_CLASS.items()}
 _FINDERS: dict[str, Callable[..., Any]] = {
@@ -378,6 +404,9 @@ _FINDERS: dict[str, Callable[..., Any]] = {
     "partial": _find_partial,
     "field": _find_field,
     "type variable": _named,
+    "logger": lambda name: logging.Logger.manager.loggerDict.get(name),
+    "cached function": lambda module, path, _: _named(module, path),
+    "special form": lambda name: _named("typing", name),
 }
 _RULE_NAMES = frozenset((
     *_FINDERS, "abc data", "dict", "local function", "local class", "code", "object", "staticmethod", "classmethod",

@@ -60,9 +60,10 @@ _PURE = {
 _PURE_IDS = frozenset(map(id, _PURE))
 _PURE_ITERTOOLS = frozenset(id(each) for each in vars(itertools).values() if isinstance(each, type))
 _OWN = f"{__name__.partition('.')[0]}."
-# Models of methods and assignments that only add a node to the graph.
+# Models of methods and assignments that only add nodes to the graph.
 _PURE_FACTS = frozenset((
     "assignment to Tensor.grad", "assignment to Tensor.requires_grad", "Tensor.requires_grad_", "Tensor.detach_",
+    "Tensor.addcmul", "Tensor.addcmul_", "Tensor.addcdiv", "Tensor.addcdiv_",
 ))  # fmt: skip
 _PURE_METHODS = frozenset(("__enter__", "__exit__"))
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import json
+import logging
 import math
 import os
 import subprocess
 import sys
 import types
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,7 @@ from pyframe.frame_cache import store
 from pyframe.frame_cache.code_hash import code_hash
 from pyframe.frame_cache.described import NotKept, describe, has_name, resolve
 from pyframe.vars import wrap
+from pyframe.vars.objects.lru_cache import _call_of
 from pyframe.vars.protocol.class_reads import reads_of_classes
 from pyframe.vars.torch_objects import torch_functions, user_directives
 
@@ -323,7 +327,8 @@ def test_an_explanation_traces(frames: Path) -> None:
     frozenset((1, 2)), torch.float32, torch.device("cpu"), torch.channels_last, torch.Size((2, 3)), torch, math,
     torch.nn.functional.linear,
     torch.relu, torch.Tensor, torch.Tensor.relu, torch.ops.aten.relu.default, len, dict.fromkeys, type(None),
-    types.FunctionType, sys.modules, vars(math), describe, Path, code_hash,
+    types.FunctionType, sys.modules, vars(math), describe, Path, code_hash, typing.Optional, typing.Literal,
+    logging.getLogger("torch"), _call_of,
 ])  # fmt: skip
 def test_descriptions_find_their_object(value: Any) -> None:
     described = describe(value)
@@ -349,7 +354,10 @@ def test_functions_of_equal_code_have_equal_hashes() -> None:
     assert code_hash(same["f"].__code__) != code_hash(other["f"].__code__)
 
 
-@pytest.mark.parametrize("value", [object.__new__(type("Local", (), {})), torch.ones(1), [1], torch.Generator()])
+@pytest.mark.parametrize("value", [
+    object.__new__(type("Local", (), {})), torch.ones(1), [1], torch.Generator(), logging.Logger("of nobody"),
+    functools.lru_cache(lambda: 1), functools.lru_cache(len),
+])  # fmt: skip
 def test_other_objects_have_no_description(value: Any) -> None:
     with pytest.raises(NotKept):
         describe(value)
@@ -406,6 +414,49 @@ def test_a_training_step_is_loaded(frames: Path) -> None:
     assert pyframe.counters["frames_kept"] == 1
     assert all(map(torch.equal, cold, trained()))
     assert (pyframe.counters["frames_loaded"], pyframe.counters["instructions_traced"]) == (1, 0)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "Adamax", "NAdam", "RMSprop", "Adagrad"])
+def test_the_step_of_an_optimizer_is_loaded(frames: Path, name: str) -> None:
+    def trained() -> torch.Tensor:
+        pyframe.reset()
+        weight = nn.Parameter(torch.linspace(-1, 1, 6))
+        optimizer = getattr(torch.optim, name)([weight], lr=0.1)
+        step = pyframe.compile(optimizer.step)
+        for number in range(3):
+            weight.grad = torch.linspace(number, 2, 6)
+            step()
+        return weight.detach()
+
+    cold = trained()
+    assert pyframe.counters["frames_kept"] and not pyframe.counters["frames_not_kept"]
+    assert torch.equal(cold, trained())
+    assert pyframe.counters["instructions_traced"] == 0
+
+
+@functools.lru_cache
+def remembered(number: int) -> int:
+    return number + len(REMEMBERED)
+
+
+REMEMBERED: list[int] = []
+
+
+def asks_a_cached_function(x: torch.Tensor) -> torch.Tensor:
+    return x * remembered(3)
+
+
+def test_the_result_of_a_cached_function_is_asked_again(frames: Path) -> None:
+    assert counts(asks_a_cached_function, torch.ones(3)) == (0, 1, [])
+    assert counts(asks_a_cached_function, torch.ones(3)) == (1, 0, [])
+    REMEMBERED.append(1)
+    try:
+        remembered.cache_clear()
+        assert counts(asks_a_cached_function, torch.ones(3)) == (0, 1, [])
+        assert torch.equal(pyframe.compile(asks_a_cached_function)(torch.ones(3)), torch.full((3,), 4.0))
+    finally:
+        REMEMBERED.clear()
+        remembered.cache_clear()
 
 
 def test_a_loaded_graph_that_cannot_be_compiled_strictly_is_a_miss(
