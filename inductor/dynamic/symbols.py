@@ -34,13 +34,14 @@ class Symbols:
         self.sizes = SizeEnv()
         self.mode: FakeTensorMode = fake_mode(shape_env=self.shapes)
         self._of: dict[Any, AnySize] = {}
+        self._hints: dict[Any, int] = {}  # the symbols' values at the first call
         self._vals: dict[int, tuple[Any, Any]] = {}
 
     def symbol(self, name: str, value: int, least: int) -> torch.SymInt:
         """Create the SymInt of a number that is at least `least` (2 at most) and is `value` at the first call."""
         with stub_torch_compiler:
             symbol = self.shapes.create_symbol(value, Named(name), DimDynamic.DYNAMIC)
-        self._of[symbol] = self.sizes.symbol(name, value, least)
+        self._of[symbol], self._hints[symbol] = self.sizes.symbol(name, value, least), value
         number = self.shapes.create_symintnode(symbol, hint=value)
         assert isinstance(number, torch.SymInt)
         return number
@@ -109,6 +110,13 @@ class Symbols:
             for part in condition.args:
                 self._remember(part)
             return
+        if isinstance(condition, sympy.Or):
+            # One part suffices. Sizes for which only another one holds are compiled on their own.
+            held = (part for part in condition.args if part.xreplace(self._hints) == sympy.true)
+            part = next(held, None)
+            if part is not None:
+                self._remember(part)
+                return
         relation = _RELATIONS.get(type(condition))
         if relation is None:
             raise Unsupported(f"a condition on sizes, {condition}")

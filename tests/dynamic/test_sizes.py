@@ -4,9 +4,12 @@
 import pytest
 import torch
 from op_samples import CASES
+from torch.fx.experimental.symbolic_shapes import sym_or
 
 import inductor.dynamic.dispatch
 import pyframe
+from inductor.dynamic.symbols import Symbols
+from inductor.process.import_stubs import stub_torch_compiler
 
 
 def compilations(monkeypatch):
@@ -89,6 +92,17 @@ def test_what_was_assumed_is_checked(monkeypatch):
         x = torch.randn(n)
         compare(fast(x), fn(x))
     assert all(graph.compiled == 0 for graph in made)
+
+
+def test_of_alternatives_one_that_holds_is_assumed():
+    """Operators that broadcast ask whether a size is another one or 1, as one condition."""
+    symbols = Symbols()
+    n, m, few = (symbols.symbol(name, value, 2) for name, value in {"size0": 7, "size1": 7, "size2": 3}.items())
+    with stub_torch_compiler:
+        assert sym_or(few == n + 1, few + n == few + m, n == 1)
+    program = symbols.program()
+    assert program.serves({"size0": 5, "size1": 5, "size2": 4})
+    assert not program.serves({"size0": 5, "size1": 6, "size2": 4})
 
 
 def test_small_sizes_are_compiled_for_themselves():
