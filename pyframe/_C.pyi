@@ -104,6 +104,8 @@ class GuardProgram:
         self, function: FunctionType, locals: tuple[Any, ...], remember: bool = True
     ) -> tuple[int, tuple[Any, ...]]:
         """(-1, results) where everything holds, else (index of the failing operation, ()). remember: it is a call."""
+    def copy(self) -> GuardProgram:
+        """The same operations, with no memory of earlier calls."""
 
 class DirectCall:
     """A compiled graph called straight from guard registers, with no Python frame.

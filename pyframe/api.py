@@ -29,7 +29,7 @@ from .markers import is_compiling as is_compiling
 from .markers import reset as reset
 from .module import CompiledModule, compile_module, run_module
 from .options import Options, make_options
-from .shared_captures import root_of, shared_compiler
+from .shared_captures import root_of, shared_compiler, with_siblings
 
 if TYPE_CHECKING:
     from .backward.program import Settings
@@ -60,8 +60,9 @@ def compile(
     tensors. options: see `options.Options`; a backend that is not pyframe's own also receives them and `mode`. name:
     has no effect. disable: return `model` unchanged. recompile_limit: as the option of that name.
 
-    Calls of `compile` with the same model and settings share captures, and the limit of their number; with
-    isolate_recompiles, the result has captures of its own. Without `model`, returns a decorator. Raises
+    Calls of `compile` with the same model and settings share captures, and the limit of their number; modules of one
+    class, and functions with the same code, share those captures whose guards hold for both. With isolate_recompiles,
+    the result has captures of its own. Without `model`, returns a decorator. Raises
     `errors.UserError` for invalid arguments.
     """
     settings: dict[str, Any] = {
@@ -79,7 +80,7 @@ def compile(
     if disable:
         return model
     made = _compiler(chosen, checked, backend)
-    compiler = made if isolate_recompiles else shared_compiler(_unwrapped(model), made)
+    compiler = made if isolate_recompiles else shared_compiler(_unwrapped(model), with_siblings(made))
     compiled = _compile_with(model, compiler, settings)
     return _with_backwards(compiled, settings) if checked.compiled_autograd else compiled
 

@@ -28,7 +28,7 @@ from inductor.process.thread_state import restored_on_error
 
 from . import _C, config, markers, requirements, stance
 from .backends import Backend, find_backend, takes_fake_tensors
-from .core import weak_codes
+from .core import break_errors, weak_codes
 from .core.guard import Guard, UserLine
 from .core.guard_program import LoweredGuards
 from .core.trace_reliances import recorded_reliances
@@ -57,6 +57,7 @@ from .interp.trace import Trace
 from .metrics import counters
 from .options import Options, kept_settings, why_not_kept
 from .recompile import RecompilePolicy
+from .sibling_captures import Siblings
 from .skipped_frames import is_importing, is_skipped
 from .torch_resets import follow_resets
 from .vars.numbers.dynamic import CaptureHistory
@@ -65,6 +66,7 @@ from .vars.torch_objects import torch_functions, user_directives
 from .vars.torch_objects.overrides import are_traced, modes_around
 
 MAX_RESTARTS = 200
+_SHARING_STANCES = ("default", "fail_on_recompile", "eager_on_recompile")  # those under which all entries are used
 _FEW = 2  # that many operators on 0-d tensors cost no more than a graph call with its guards
 
 
@@ -151,6 +153,7 @@ class FrameCompiler:
         self.keys: Any = None  # those of the call that is captured now, before it is traced
         self.kept_before: Any = None  # under config.frame_cache = "check": the record of an earlier process
         self.on_disk: str | None = None  # what `Capture` has of that name, of the last capture
+        self.siblings: Siblings | None = None
         self.backend_seconds = threading.local()  # `spent`: seconds in the backend during this thread's current capture
 
     def __call__(
@@ -179,6 +182,10 @@ class FrameCompiler:
             lambda: self._find_entry(func, locals_, state),
             lambda: self._handle_miss(func, locals_, state),
         )
+
+    def compiler(self) -> FrameCompiler:
+        """This compiler: that of a LazyCompiler is what it creates."""
+        return self
 
     def _run_uncaptured(self, func: types.FunctionType, why: str) -> None:
         """Run this frame eagerly. Unsupported for the compiled function itself under `fullgraph`."""
@@ -212,6 +219,8 @@ class FrameCompiler:
             history.begun = False
         elif not entries:
             self.history.pop(code, None)
+        if (shared := self._shared_entry(func, locals_, entries)) is not None:
+            return shared
         if not self.recompiles.allows(func, locals_, entries):
             return None
         if not entries and self.recompiles.is_first_call(code):
@@ -219,6 +228,40 @@ class FrameCompiler:
         if entries and not self.recompiles.may_recompile(func, locals_, entries):
             return None
         return self._captured_or_eager(func, locals_, entries)
+
+    def _shared_entry(
+        self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]
+    ) -> _C.Entry | None:
+        """An entry for this call, which fits none of `entries`, that a compiler with equal settings has."""
+        code = func.__code__
+        if self.siblings is None or self.captures is not None or len(entries) >= self.options.recompile_limit:
+            return None
+        if self.options.fullgraph and code not in self.always:
+            return None
+        # where breaks are errors, tracing finds them; a directive may have been given since the other capture
+        if stance.current() not in _SHARING_STANCES or break_errors.is_error() or user_directives.any_given():
+            return None
+        found = self.siblings.find(self, func, locals_)
+        if found is None:
+            return None
+        entry, other, its_code = found
+        self._learn_from(other.compiler(), its_code, code, entry)
+        _C.install(code, entry)
+        self.siblings.offer(self, code, entry)
+        counters["captures_shared"] += 1
+        show("cache", f"frame {func.__qualname__}: the capture of another compiled function or module serves it")
+        return entry
+
+    def _learn_from(
+        self, other: FrameCompiler, its_code: types.CodeType, code: types.CodeType, entry: _C.Entry
+    ) -> None:
+        """Take over from the compiler whose capture of `its_code` becomes an entry of `code` what it found out."""
+        seen = other.history.get(its_code)
+        if seen is not None:
+            self.history.setdefault(code, CaptureHistory()).join(seen)
+        self.library_forwards.update(other.library_forwards)
+        if entry.code is not None:
+            weak_codes.add(self.generated, entry.code)
 
     def _first_call(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
         """What `_handle_miss` returns for a first call under a stance that runs it eagerly or with "aot_eager"."""
@@ -315,6 +358,8 @@ class FrameCompiler:
             return self._runs_eagerly(func, "nothing to compile", [], nothing=True)
         self.note_loaded(func.__code__, entry.code, record.arguments, record.varied)
         _C.install(func.__code__, entry)
+        if self.siblings is not None:
+            self.siblings.offer(self, func.__code__, entry)
         return entry
 
     def note_loaded(
@@ -438,6 +483,8 @@ class FrameCompiler:
             self._keep(func, result, trace, lowered, counted, eager)
         if eager:
             raise SkipFrame("nothing to compile", nothing=True)
+        if self.siblings is not None and not trace.reliances.facts:  # such as the id() of what this call has
+            self.siblings.offer(self, func.__code__, entry)
         return entry
 
     def _is_first_report(self, brk: GraphBreak) -> bool:

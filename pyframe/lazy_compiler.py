@@ -16,7 +16,7 @@ from inductor.log.stages import compiling_is_shown, is_shown
 from inductor.process.compile_lock import compile_lock, importing, make_once
 
 from . import _C, config, originals, stance
-from .core import weak_codes
+from .core import break_errors, weak_codes
 from .core.weak_codes import WeakCodes
 from .errors import Unsupported
 from .frame_cache.context import is_plain_context
@@ -26,6 +26,7 @@ from .skipped_frames import is_importing, is_skipped
 
 if TYPE_CHECKING:
     from .driver import FrameCompiler
+    from .sibling_captures import Siblings
 
 _Values = tuple[Any, ...]
 _COMPILER = f"{__package__}.driver"
@@ -58,6 +59,7 @@ class LazyCompiler:
         self._calls: Any = None  # see `store.Calls`
         self._compiler: FrameCompiler | None = None
         self._kept = kept_settings(options, "inductor")
+        self.siblings: Siblings | None = None
         weakref.finalize(self, _release, self.owner, self._loaded).atexit = False
 
     def __call__(
@@ -115,6 +117,7 @@ class LazyCompiler:
                 compiler.note_loaded(code, generated(), arguments, varied)
         self._entries.clear()
         compiler.calls = self._calls or compiler.calls
+        compiler.siblings = self.siblings
         return compiler
 
     def _run_uncaptured(self, func: types.FunctionType) -> None:
@@ -145,6 +148,8 @@ class LazyCompiler:
         assert self._kept is not None
         self._calls = self._calls or store.Calls()
         again = any(entry.owner is self.owner for entry in state.entries)
+        if (shared := self._shared_entry(func, locals_)) is not None:
+            return shared
         found = store.find(func, locals_, self._kept, self.owner, self._backend, self._calls)
         if found is None:
             return None
@@ -152,11 +157,35 @@ class LazyCompiler:
         if record.eager:
             return _C.SKIP
         counters["recompiles"] += again
-        weak_codes.add(self._loaded, func.__code__)
-        assert entry.code is not None
-        self._entries.append((weakref.ref(func.__code__), weakref.ref(entry.code), record.arguments, record.varied))
-        _C.install(func.__code__, entry)
+        self._install(func.__code__, entry, record.arguments, record.varied)
         return entry
+
+    def _install(self, code: types.CodeType, entry: _C.Entry, arguments: _Values, varied: _Values) -> None:
+        weak_codes.add(self._loaded, code)
+        assert entry.code is not None
+        self._entries.append((weakref.ref(code), weakref.ref(entry.code), arguments, varied))
+        _C.install(code, entry)
+        if self.siblings is not None:
+            self.siblings.offer(self, code, entry)
+
+    def _shared_entry(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> _C.Entry | None:
+        """An entry that another compiler with equal settings has loaded, and that serves this call, too."""
+        found = None if self.siblings is None or break_errors.is_error() else self.siblings.find(self, func, locals_)
+        if found is None:
+            return None
+        entry, other, code = found
+        assert isinstance(other, LazyCompiler)  # there is no other one before the compiler is imported
+        arguments, varied = other.loaded(code, entry.code)
+        self._install(func.__code__, entry, arguments, varied)
+        counters["captures_shared"] += 1
+        return entry
+
+    def loaded(self, code: types.CodeType, generated: types.CodeType | None) -> tuple[_Values, _Values]:
+        """The arguments of an entry that was loaded, and what varies in it."""
+        return next(
+            (arguments, varied) for of, made, arguments, varied in self._entries
+            if of() is code and made() is generated
+        )  # fmt: skip
 
 
 def _release(owner: object, codes: WeakCodes) -> None:

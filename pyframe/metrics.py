@@ -28,6 +28,7 @@ class Counters(dict[str, Any]):
             graphs=0,
             graph_breaks=collections.Counter(),
             recompiles=0,
+            captures_shared=0,
             cache_hits=0,
             cache_misses=0,
             kernels=0,

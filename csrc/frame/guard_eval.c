@@ -355,6 +355,33 @@ GuardProgram_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
+/* A program with room for `n` operations, all of them empty, that has seen no call. NULL with an exception set. */
+static GuardProgram *
+new_program(PyTypeObject *type, Py_ssize_t n, Py_ssize_t n_registers, Py_ssize_t n_results)
+{
+    guard_op *ops = PyMem_Calloc((size_t)n + 1, sizeof *ops);
+    root_history *roots = PyMem_Calloc((size_t)n + 1, sizeof *roots);
+    GuardProgram *program = ops == NULL || roots == NULL ? NULL : PyObject_GC_New(GuardProgram, type);
+    if (program == NULL) {
+        PyMem_Free(ops);
+        PyMem_Free(roots);
+        return PyErr_Occurred() ? NULL : (GuardProgram *)PyErr_NoMemory();
+    }
+    program->ops = ops;
+    program->n_ops = n;
+    program->n_registers = n_registers;
+    program->n_results = n_results;
+    program->cleared = false;
+    program->memo = NULL;
+    program->roots = roots;
+    program->n_changing = 0;
+    program->n_memos = 0;
+    program->passes = 0;
+    program->wait = 1;
+    PyObject_GC_Track(program);
+    return program;
+}
+
 static PyObject *
 GuardProgram_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -374,34 +401,17 @@ GuardProgram_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     Py_ssize_t n = PyTuple_GET_SIZE(items);
-    GuardProgram *program = PyObject_GC_New(GuardProgram, type);
+    GuardProgram *program = new_program(type, n, n_registers, n_results);
     char *written = PyMem_Calloc((size_t)n_registers + 1, 1);
-    guard_op *ops = PyMem_Calloc((size_t)n + 1, sizeof(guard_op));
-    root_history *roots = PyMem_Calloc((size_t)n + 1, sizeof *roots);
-    if (program == NULL || written == NULL || ops == NULL || roots == NULL) {
+    if (program == NULL || written == NULL) {
         PyMem_Free(written);
-        PyMem_Free(ops);
-        PyMem_Free(roots);
         Py_DECREF(items);
-        if (program != NULL) {
-            PyObject_GC_Del(program);
-        }
+        Py_XDECREF(program);
         return PyErr_Occurred() ? NULL : PyErr_NoMemory();
     }
-    program->ops = ops;
-    program->n_ops = n;
-    program->n_registers = n_registers;
-    program->n_results = n_results;
-    program->cleared = false;
-    program->memo = NULL;
-    program->roots = roots;
-    program->n_changing = 0;
-    program->n_memos = 0;
-    program->passes = 0;
-    program->wait = 1;
     int failed = 0;
     for (Py_ssize_t i = 0; !failed && i < n; i++) {
-        failed = parse_op(&ops[i], PyTuple_GET_ITEM(items, i), n_registers, written) < 0;
+        failed = parse_op(&program->ops[i], PyTuple_GET_ITEM(items, i), n_registers, written) < 0;
     }
     for (Py_ssize_t i = 0; !failed && i < n_registers; i++) {
         if (!written[i]) {
@@ -411,7 +421,6 @@ GuardProgram_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     PyMem_Free(written);
     Py_DECREF(items);
-    PyObject_GC_Track(program);
     if (failed) {
         Py_DECREF(program);
         return NULL;
@@ -419,7 +428,51 @@ GuardProgram_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)program;
 }
 
+/* Set the empty operation `to` to what `from` does. 0, or -1 with an exception set. */
+static int
+copy_op(guard_op *to, const guard_op *from)
+{
+    *to = *from;
+    Py_XINCREF(to->object);
+    Py_XINCREF(to->weak);
+    to->registers = NULL;
+    to->tensor = NULL;
+    to->relation = NULL;
+    if (from->registers != NULL) {
+        size_t size = ((size_t)from->n_registers + 1) * sizeof *to->registers;
+        if ((to->registers = PyMem_Malloc(size)) == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        memcpy(to->registers, from->registers, size);
+    }
+    if (from->tensor != NULL && (to->tensor = tensor_expectation_new(from->object)) == NULL) {
+        return -1;
+    }
+    if (from->relation != NULL && (to->relation = relation_new(from->object, from->n_registers)) == NULL) {
+        return -1;
+    }
+    return 0;
+}
+
 /* ---- Python methods ---- */
+static PyObject *
+GuardProgram_copy(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    GuardProgram *program = (GuardProgram *)self;
+    if (program->cleared) {
+        PyErr_SetString(PyExc_ValueError, "the garbage collector has cleared this program");
+        return NULL;
+    }
+    GuardProgram *copy = new_program(Py_TYPE(self), program->n_ops, program->n_registers, program->n_results);
+    for (Py_ssize_t i = 0; copy != NULL && i < program->n_ops; i++) {
+        if (copy_op(&copy->ops[i], &program->ops[i]) < 0) {
+            Py_CLEAR(copy);
+        }
+    }
+    return (PyObject *)copy;
+}
+
 static PyObject *
 GuardProgram_check(PyObject *self, PyObject *args)
 {
@@ -477,6 +530,9 @@ static PyMethodDef GuardProgram_methods[] = {
     {"check", GuardProgram_check, METH_VARARGS,
      "check(function, locals, remember=True) -> (index, registers): index of the failing operation with no registers, "
      "or -1 with the results. The calling thread's frame hook is not switched off. remember: count it as a call."},
+    {"copy", GuardProgram_copy, METH_NOARGS,
+     "copy() -> a program with the same operations that remembers nothing of earlier calls, for an entry whose calls "
+     "have other objects."},
     {NULL, NULL, 0, NULL},
 };
 

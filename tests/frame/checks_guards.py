@@ -171,6 +171,29 @@ def check_identity() -> None:
     assert run(("CONST", 0, thing), ("CONST", 1, None), ("CONST", 2, 3), ("DISTINCT", (0, 1, 2)))[0] == -1
 
 
+def check_copies() -> None:
+    class Thing:
+        pass
+
+    thing = Thing()
+    ops = [("LOCAL", 0, 0), ("IS", 0, thing), ("LOCAL", 1, 1), ("RELATION", ((0,), 3, "<"), (1,))]
+    ops += [("DISTINCT", (0, 1)), *(("CONST", n, n) for n in range(2, 60))]
+    program = C.GuardProgram(ops, 60, 2)
+    copies = [program.copy(), program.copy().copy()]
+    for each in (program, *copies):
+        for _ in range(9):
+            assert each.check(function, (thing, 2)) == (-1, (thing, 2))
+        assert each.check(function, (thing, 4))[0] == 3 and each.check(function, (2, 2))[0] == 1
+    warm = program.copy()
+    assert (program.n_ops, program.n_registers) == (warm.n_ops, warm.n_registers) and warm.n_memos == 0
+    del program
+    gc.collect()
+    assert all(each.check(function, (thing, 2))[0] == -1 for each in copies)
+    del thing
+    gc.collect()
+    assert all(each.check(function, (Thing(), 2))[0] == 1 for each in copies)
+
+
 def check_distinct_among_many() -> None:
     for n in (2, 16, 17, 100, 1000):
         objects = [object() for _ in range(n)]
@@ -322,7 +345,7 @@ def check_programs_are_flat() -> None:
         assert before[:2] == after[:2] and after[2] - before[2] < 100
     before_programs = sys.getallocatedblocks()
     for _ in range(2_000):
-        C.GuardProgram(ops, 9)
+        C.GuardProgram(ops, 9).copy()
         raises(ValueError, C.GuardProgram, [*ops, ("LOCAL", 99, 0)], 9)
     gc.collect()
     assert sys.getallocatedblocks() - before_programs < 200

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 
 MARKS = "_pyframe_marks"  # the attribute of a marked tensor: dimension -> Mark
 _LARGEST = 1 << 62
+_PERMITS = (
+    "makes_in_loops", "predicts_draws", "checks_branches", "checks_sizes", "traces_hooks", "calls_hooks",
+    "repeats_calls",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,16 @@ class CaptureHistory:
                     self._note(DictItemSource(source, key), item)
             case _:
                 self.number_varies(source, value)
+
+    def join(self, other: CaptureHistory) -> None:
+        """Note what the captures of equal code had."""
+        for source, number in other.numbers.items():
+            self.number_varies(source, number)
+        for source, sizes in other.sizes.items():
+            self.varying_dims(source, sizes)
+        self.varied |= other.varied
+        for name in _PERMITS:
+            setattr(self, name, getattr(self, name) and getattr(other, name))
 
     def begin(self, names: Sequence[str], arguments: Sequence[Any]) -> None:
         """Note the sizes of tensors and the numbers among the arguments of a call that runs eagerly."""
