@@ -209,9 +209,10 @@ def wrap_tensor(tx: Tracer, value: torch.Tensor, source: Source) -> TensorVar | 
     strides: Sequence[Any] = tuple(value.stride())
     if dims:
         sizes = [_size(tx, SizeSource(source, dim), size, dims.get(dim)) for dim, size in enumerate(sizes)]
+    if dims or fake is None and _may_have_symbols(tx, value, source):
         strides = _symbolic_strides(tx, source, sizes, value)
     tx.guard(source, "TENSOR", _meta(value, sizes, strides))
-    if not dims:
+    if not any(isinstance(number, SYMBOLIC) for number in (*sizes, *strides)):
         return tx.graph.input(source, value, fake=fake)
     for dim, mark in dims.items():
         _limit(tx, SizeSource(source, dim), value.size(dim), mark)
@@ -346,6 +347,12 @@ def _dynamic_dims(tx: Tracer, value: torch.Tensor, source: Source) -> dict[int, 
     return {dim: mark for dim, mark in chosen.items() if sizes[dim] > 1 or mark.kind == "unbacked"}
 
 
+def _may_have_symbols(tx: Tracer, value: torch.Tensor, source: Source) -> bool:
+    """Whether strides of a tensor that varied between captures become symbols although its sizes are constants."""
+    allowed = tx.options.dynamic is not False and not tx.graph.history.concrete
+    return allowed and not isinstance(source, ConstSource) and _is_dense(value)
+
+
 def _is_dense(value: torch.Tensor) -> bool:
     return type(value) is torch.Tensor and _can_vary(value)
 
@@ -388,9 +395,10 @@ def _symbolic_strides(tx: Tracer, source: Source, sizes: Sequence[Any], value: t
     spans: dict[int, Any] = {1: 1}  # elements that inner dimensions span -> the same as an expression
     for dim in sorted(range(len(sizes)), key=lambda dim: (strides[dim], -dim)):
         stride = strides[dim]
+        varies = tx.options.dynamic is not False and tx.graph.history.number_varies(StrideSource(source, dim), stride)
         if stride in spans:
             found[dim] = spans[stride]
-        elif stride > 1 and tx.graph.history.number_varies(StrideSource(source, dim), stride):
+        elif stride > 1 and varies:
             found[dim] = tx.graph.numbers.shapes.size(StrideSource(source, dim), stride)
             tx.graph.numbers.values[StrideSource(source, dim)] = found[dim]
             assume(tx, Expr(">=", (StrideSource(source, dim), Number.of(2))))
