@@ -94,6 +94,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     refusals |= dict.fromkeys((*LINEAR, *LINEAR_VEC), _of_integers_or_on_cpu)
     refusals |= dict.fromkeys(_NLL_LOSSES, _of_other_classes)
     refusals[aten.binary_cross_entropy.default] = _on_cpu_or_of_several_dtypes
+    refusals[aten.sgn.default] = _of_complex  # torch's divides by a complex length, whose reciprocal overflows
     for op, refuses in refusals.items():
         if op in table:
             table[op] = _where_taken(table[op], refuses)
@@ -129,6 +130,10 @@ _NLL_LOSSES = (aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
 
 def _of_integers(x: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
     return not (x.is_floating_point() or x.is_complex())
+
+
+def _of_complex(x: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+    return x.is_complex()
 
 
 def _of_integers_or_on_cpu(x: torch.Tensor, *args: Any, **kwargs: Any) -> bool:

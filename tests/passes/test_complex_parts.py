@@ -145,3 +145,13 @@ def test_special_values(name: str, dtype: torch.dtype) -> None:
 def test_complex32_is_left_to_aten() -> None:
     graph = lowered(lambda z: z * 2, Z.to(torch.complex32), prepare=lambda gm: (parts_of_complex(gm), gm)[1])
     assert any(isinstance(node, ExternKernel) for node in graph.buffers)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_the_sign_of_very_small_numbers(dtype: torch.dtype) -> None:
+    """The reciprocal of their length overflows. ATen's vectors divide by the length, as the loops do."""
+    least = torch.finfo(dtype).smallest_normal
+    z = torch.tensor([least * (1 + 1j), least / 100, least * 1j / 7, 3e-5 - 4e-5j, 0j, 1 + 0j, -1j, 2 - 2j], dtype=dtype).repeat(4)
+    torch.testing.assert_close(pyframe.compile(torch.sgn)(z), torch.sgn(z), rtol=1e-5, atol=0)
+    compiled = pyframe.compile(lambda z: torch.view_as_real(z.sgn()).sum(), options={"strict": True})
+    torch.testing.assert_close(compiled(z), torch.view_as_real(z.sgn()).sum(), rtol=1e-5, atol=0)
