@@ -238,8 +238,7 @@ class FrameCompiler:
             return None
         if self.options.fullgraph and code not in self.always:
             return None
-        # where breaks are errors, tracing finds them; a directive may have been given since the other capture
-        if stance.current() not in _SHARING_STANCES or break_errors.is_error() or user_directives.any_given():
+        if stance.current() not in _SHARING_STANCES or break_errors.is_error():  # tracing finds breaks that are errors
             return None
         found = self.siblings.find(self, func, locals_)
         if found is None:

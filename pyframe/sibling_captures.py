@@ -9,6 +9,7 @@ class have equal code. One that fits becomes an entry of the compiler that needs
 from __future__ import annotations
 
 import functools
+import sys
 import types
 import weakref
 from collections.abc import Hashable, Iterator
@@ -35,12 +36,12 @@ _groups: weakref.WeakValueDictionary[Hashable, Siblings] = weakref.WeakValueDict
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An entry that other compilers may take over. `settings`: those of the process when it was made."""
+    """An entry that other compilers may take over, made under these settings of the process."""
 
     entry: weakref.ref[_C.Entry]
     compiler: weakref.ref[Compiler]
     code: weakref.ref[types.CodeType]
-    settings: tuple[Any, ...]
+    settings: tuple[Any, ...]  # see `_settings`
 
 
 class Siblings:
@@ -75,11 +76,12 @@ class Siblings:
     ) -> tuple[_C.Entry, Compiler, types.CodeType] | None:
         """An entry for this call that is like one of another compiler, with that compiler and the code that has the
         other one; None if no entry fits."""
+        settings = _settings()
         for offer in self._for(func.__code__):
             entry, other, code = offer.entry(), offer.compiler(), offer.code()
             if entry is None or other is None or code is None or entry.owner is compiler.owner or not entry.valid:
                 continue
-            if offer.settings != _settings():
+            if offer.settings != settings:
                 continue
             failed, inputs = entry.guards.check(func, locals_, False)
             if failed < 0 and not self._has_own_recording(inputs):
@@ -124,10 +126,9 @@ def siblings_of(backend: Hashable, options: Options, records_calls: bool) -> Sib
 
 
 def _settings() -> tuple[Any, ...]:
-    """The settings of the process that captures depend on and no guard tests."""
-    return tuple(
-        frozenset(value) if isinstance(value, set) else value
-        for name in config.SETTINGS
-        if name not in _WITHOUT_EFFECT
-        for value in (getattr(config, name),)
-    )
+    """What captures depend on and no guard tests: the settings of the process, and what the program has marked, for
+    which there is a module once the compiler is imported."""
+    directives = sys.modules.get(f"{__package__}.vars.torch_objects.user_directives")
+    settings = {name: getattr(config, name) for name in config.SETTINGS if name not in _WITHOUT_EFFECT}
+    copies = {name: set(value) if isinstance(value, set) else value for name, value in settings.items()}
+    return copies, directives.all_given() if directives is not None and directives.any_given() else ()

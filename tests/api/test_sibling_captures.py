@@ -258,6 +258,7 @@ def test_other_settings(settings):
         torch.testing.assert_close(third(X), third._pyframe_original(X))
 
 
+@pytest.mark.filterwarnings("ignore:.*no kernels for device meta")
 @pytest.mark.parametrize(
     "asked, trained, shared", ((None, False, False), (None, True, True), (True, True, False), (False, False, True))
 )
@@ -293,6 +294,24 @@ def test_settings_of_the_process():
     with pyframe.config.patch(capture_scalar_outputs=False):
         torch.testing.assert_close(compiled[1](X), X * X.sum())
     assert counters["captures_shared"] == 0 and counters["graph_breaks"]
+
+
+def test_functions_marked_since_then():
+    def helper(x):
+        return x + 1
+
+    class Calls(nn.Module):
+        def forward(self, x):
+            return helper(x) * 2
+
+    compiled = [pyframe.compile(Calls(), backend="eager") for _ in range(3)]
+    compiled[0](X)
+    pyframe.allow_in_graph(helper)
+    counters.clear()
+    compiled[1](X)
+    assert (counters["graphs"], counters["captures_shared"]) == (1, 0)
+    torch.testing.assert_close(compiled[2](X), (X + 1) * 2)
+    assert (counters["graphs"], counters["captures_shared"]) == (1, 1)
 
 
 def test_a_shared_capture_is_no_recompilation():

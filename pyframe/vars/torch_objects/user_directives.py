@@ -46,6 +46,12 @@ def any_given() -> bool:
     return bool(marked) or torch_functions.changed_breaks()
 
 
+def all_given() -> tuple[Any, ...]:
+    """What the program has marked and substituted so far, to be compared with what it has at another time."""
+    marked = (frozenset(map(id, each)) for each in (SKIPPED, CONSTANT_RESULTS, torch_functions.IN_GRAPH))
+    return (*marked, len(_substituted), torch_functions.breaks_of_torch())
+
+
 def wrap_marked(value: types.FunctionType, source: Source | None) -> Var | None:
     """The Var of a Python function that pyframe or torch.compiler has marked; None if it is not marked."""
     if value in CONSTANT_RESULTS or getattr(value, "_dynamo_marked_constant", False):
