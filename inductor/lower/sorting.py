@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.fx as fx
 
+from ..fx_utils.arguments import node_at
 from ..ir.body import LoopBody, trace
 from ..ir.buffer import Layout, contiguous_strides
 from ..ir.handler import ops
@@ -19,23 +21,50 @@ from .common import Reduce, derived, drop, stored
 from .registry import LoweringGraph, Unlowered, lowering
 from .scans import FLOATS, INTEGERS
 
-# Length of the longest rows that are sorted in registers, by the size of an element in bytes. ATen, whose time grows
-# less with the length, is faster for longer ones.
-LONGEST_ROW = {1: 1024, 2: 1024, 4: 512, 8: 256}
+# Length of the longest rows that are sorted in registers, by the size of an element in bytes, if they are contiguous.
+# ATen, whose time grows less with the length, is faster for longer ones: on an H200, 8192 rows of 4096 float32 took it
+# 1.05 ms, and these kernels 1.55; rows of 1024 took 300 and 170 us.
+LONGEST_ROW = {1: 4096, 2: 4096, 4: 1024, 8: 256}
+# The same for rows across memory, which are not loaded in the order that a fast sort needs, and for operators that want
+# less than all of a row, which ATen finds without sorting it.
+LONGEST_OTHERWISE = {1: 1024, 2: 1024, 4: 512, 8: 256}
 # The same where no more than so many elements of a row are wanted, in dtypes of less than 64 bits: these are found in
 # fewer steps than all are sorted.
 LONGEST_FOR_FEW, MOST_OF_LONG = 4096, 64
 LEAST = {torch.bool: False} | {dtype: torch.iinfo(dtype).min for dtype in INTEGERS}  # at most every element
+_aten = torch.ops.aten
+# Operators whose result has the elements of their first argument, converted if it has another dtype.
+_SAME_ELEMENTS = {
+    _aten._to_copy.default, _aten.view.default, _aten._unsafe_view.default, _aten.squeeze.dim, _aten.unsqueeze.default,
+    _aten.clone.default, _aten.slice.Tensor, _aten.select.int, _aten.permute.default, _aten.transpose.int,
+}  # fmt: skip
 Results = tuple[TensorValue, TensorValue]
 InSortedRow = Callable[[tuple[Index, ...]], Any]
 
 
-def _refuse(x: TensorValue, dim: int, count: int = 0) -> None:
-    """Unlowered unless rows of `x` along `dim` can be sorted in registers, or the first `count` of them found."""
+def _element(graph: LoweringGraph, x: TensorValue) -> torch.dtype:
+    """The dtype that holds all elements of `x`, the first argument of the current node: of bfloat16 and float16 that
+    were converted to float32, that which they had. Their keys have 16 bits."""
+    node, dtype = node_at(graph.node), x.dtype
+    while dtype == torch.float32 and node.target in _SAME_ELEMENTS and isinstance(node.args[0], fx.Node):
+        node = node_at(node)
+        before = node.meta["val"].dtype
+        if before.is_floating_point and before.itemsize == 2:
+            return before
+        if before != dtype:
+            break
+    return dtype
+
+
+def _refuse(
+    x: TensorValue, dim: int, element: torch.dtype, count: int = 0, longest_row: dict[int, int] = LONGEST_OTHERWISE
+) -> None:
+    """Unlowered unless rows of `x` along `dim`, of elements of that dtype, can be sorted in registers, or the first
+    `count` of them found."""
     if x.device.type == "cpu" or x.dtype not in (*FLOATS, *INTEGERS, torch.bool):
         raise Unlowered
     length = x.size[dim] if x.size else 1
-    longest = LONGEST_ROW[x.dtype.itemsize]
+    longest = longest_row[element.itemsize]
     if 0 < count <= MOST_OF_LONG and x.dtype.itemsize < 8:
         longest = LONGEST_FOR_FEW
     if type(length) is not int or not 0 < length <= longest or 0 in map(hint, x.size):
@@ -51,15 +80,20 @@ def _unmoved(x: TensorValue, dtype: torch.dtype, positions: AnyTensor) -> Result
     return derived(x, lambda v: v, dtype, 0), zero
 
 
-def _in_order(x: TensorValue, what: str, descending: bool, count: int = 0) -> InSortedRow:
-    """The element of sorted `x`, or its position, at a full index; with a `count` only at the first points of a row."""
+def _in_order(x: TensorValue, what: str, descending: bool, element: torch.dtype, count: int = 0) -> InSortedRow:
+    """The element of sorted `x`, or its position, at a full index; with a `count` only at the first points of a row.
+    `element`: a dtype that holds all elements."""
     source = stored(x)
     dtype = compute_dtype(x.dtype) if what == "values" else torch.int64
-    return lambda index: ops.sort(dtype, what, source.load(index), descending, x.dtype, count)
+
+    def load(index: tuple[Index, ...]) -> Any:
+        return source.load(index) if element == x.dtype else ops.as_stored(source.load(index), element)
+
+    return lambda index: ops.sort(dtype, what, load(index), descending, element, count)
 
 
 def _first(
-    graph: LoweringGraph, x: TensorValue, dim: int, what: str, descending: bool, val: AnyTensor
+    graph: LoweringGraph, x: TensorValue, dim: int, what: str, descending: bool, element: torch.dtype, val: AnyTensor
 ) -> BufferView:
     """A new buffer like `val`: as many elements of each sorted row as `val` has along `dim`, or their positions."""
     size, count, stride = tuple(x.size), val.size(dim), tuple(val.stride())
@@ -69,7 +103,7 @@ def _first(
         order, stride = list(range(len(size))), contiguous_strides(results)
     layout = Layout(val.device, val.dtype, results, tuple(stride))
     few = count if type(count) is int and count < size[dim] else 0
-    outer, found = [d for d in order if d != dim], _in_order(x, what, descending, few)
+    outer, found = [d for d in order if d != dim], _in_order(x, what, descending, element, few)
 
     def body_of(name: str) -> LoopBody:
         def run(index: tuple[Index, ...], row: tuple[Index, ...]) -> None:
@@ -92,12 +126,15 @@ def _both(graph: LoweringGraph, x: TensorValue, dim: int, descending: bool) -> R
     values, positions = graph.val
     dim = dim % len(x.size) if x.size else 0
     count = values.size(dim) if x.size else 0
-    _refuse(x, dim, count if type(count) is int and x.size and count < x.size[dim] else 0)
+    element, few = _element(graph, x), type(count) is int and bool(x.size) and count < x.size[dim]
+    stride = node_at(graph.node).meta["val"].stride(dim) if x.size else 1
+    whole = type(stride) is int and stride == 1 and not few
+    _refuse(x, dim, element, count if few else 0, LONGEST_ROW if whole else LONGEST_OTHERWISE)
     if not x.size or x.size[dim] == 1:
         return _unmoved(x, values.dtype, positions)
     return (
-        _first(graph, x, dim, "values", descending, values),
-        _first(graph, x, dim, "positions", descending, positions),
+        _first(graph, x, dim, "values", descending, element, values),
+        _first(graph, x, dim, "positions", descending, element, positions),
     )
 
 
@@ -127,7 +164,7 @@ def _at_rank(
     space = Reduce(size, (dim,))
 
     def chosen(what: str, least: float) -> BufferView:
-        found = _in_order(x, what, False)
+        found = _in_order(x, what, False, x.dtype)
         dtype = x.dtype if what == "values" else torch.int64
 
         def fn(index: tuple[Index, ...]) -> Any:
@@ -146,7 +183,7 @@ def _at_rank(
 def kthvalue(graph: LoweringGraph, x: TensorValue, k: int, dim: int = -1, keepdim: bool = False) -> Results:
     """The `k`-th least element, counted from 1, and its position."""
     dim = dim % len(x.size) if x.size else 0
-    _refuse(x, dim)
+    _refuse(x, dim, x.dtype)
     if type(k) is not int:
         raise Unlowered
     if not x.size or x.size[dim] == 1:
@@ -188,12 +225,12 @@ def _medians(skip_nan: bool) -> Callable[..., Any]:
         if dim is None:  # of all elements: one result, without a position
             if len(x.size) != 1:
                 raise Unlowered
-            _refuse(x, 0)
+            _refuse(x, 0, x.dtype)
             if x.size[0] == 1:
                 return drop(x, [0])
             return _median(graph, x, 0, False, skip_nan)[0]
         dim = dim % len(x.size) if x.size else 0
-        _refuse(x, dim)
+        _refuse(x, dim, x.dtype)
         if not x.size or x.size[dim] == 1:
             return _of_one(graph, x, dim, keepdim)
         return _median(graph, x, dim, keepdim, skip_nan)

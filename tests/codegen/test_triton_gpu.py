@@ -28,7 +28,7 @@ def test_a_device_that_is_there_is_asked(monkeypatch):
 
 def test_without_a_device_the_table_answers(monkeypatch):
     devices(monkeypatch)
-    assert gpu.gpu_of(torch.device("cuda:0")) == gpu.KNOWN[90] == gpu.Gpu(132, 227 << 10, True)
+    assert gpu.gpu_of(torch.device("cuda:0")) == gpu.KNOWN[90] == gpu.Gpu(132, 227 << 10, True, True)
 
 
 def test_more_multiprocessors_get_more_programs():
@@ -54,7 +54,8 @@ def test_configs_of_all_sizes_can_be_launched():
     ):
         configs = [heuristics.chaining(rows, length, sms), heuristics.bounded(rows, length)]
         configs += [heuristics.pointwise(rows, sms), heuristics.tiled(rows, length, 1, sms)]
-        configs += [heuristics.sorting(rows, min(length, 1025), "x"), heuristics.joining(rows, max(1, length // 100))]
+        configs += [heuristics.sorting(rows, min(length, 1025), way, bits) for way in "rx" for bits in (16, 32, 64)]
+        configs += [heuristics.joining(rows, max(1, length // 100))]
         for contiguous, mixed, slow, product, matrix, shared, once, sums in itertools.product(*kinds):
             shape = heuristics.Shape(
                 rows, length, contiguous, mixed, True, 2 - once, once, slow, False, tiles, product, matrix, sums, shared,

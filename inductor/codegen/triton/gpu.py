@@ -14,19 +14,23 @@ import torch
 class Gpu:
     """A GPU. `multiprocessors` is their number, as torch reports it (for a part of a GPU, that of the part).
     `shared_bytes`: the most shared memory that a block of threads can use. `descriptors`: whether there is a copy
-    engine for tensors."""
+    engine for tensors. `doubles`: whether arithmetic of float64 is at least half as fast as that of float32; elsewhere
+    it takes 32 or 64 times as long."""
 
     multiprocessors: int
     shared_bytes: int = 99 << 10
     descriptors: bool = False
+    doubles: bool = False
 
 
 # By compute capability times ten, for compilation without a device: A100, H100 and H200, B200.
-KNOWN = {80: Gpu(108, 163 << 10), 90: Gpu(132, 227 << 10, True), 100: Gpu(148, 227 << 10, True)}
+KNOWN = {
+    80: Gpu(108, 163 << 10, doubles=True), 90: Gpu(132, 227 << 10, True, True), 100: Gpu(148, 227 << 10, True, True)
+}  # fmt: skip
 DEFAULT = KNOWN[90]
 # Kilobytes of shared memory per block, by compute capability; those of other GPUs with tensor cores have at least 64.
 _SHARED = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}
-
+_FAST_DOUBLES = (70, 80, 90, 100)
 
 _chosen: list[Gpu] = []
 
@@ -57,5 +61,6 @@ def gpu_of(device: torch.device) -> Gpu:
 @functools.cache
 def _present(index: int) -> Gpu:
     found = torch.cuda.get_device_properties(index)
-    shared = _SHARED.get(10 * found.major + found.minor, 64) << 10
-    return Gpu(found.multi_processor_count, shared, found.major >= 9)
+    capability = 10 * found.major + found.minor
+    shared = _SHARED.get(capability, 64) << 10
+    return Gpu(found.multi_processor_count, shared, found.major >= 9, capability in _FAST_DOUBLES)

@@ -385,7 +385,7 @@ class ReductionKernel(KernelWithPositions):
     def ordered(self, value: Val) -> Piece:
         """Sorts the row. Its elements in order and their positions are one sort."""
         alike = [v for v in self.work.sorts if (v.args, v.attrs[1:]) == (value.args, value.attrs[1:])]
-        pieces = sort.emit(self, value)
+        pieces = sort.emit(self, value, self.config, self.work.gpu)
         for v in alike:
             self._row[v] = pieces[v.attrs[0]]
         return self._row[value]

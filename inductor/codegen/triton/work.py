@@ -82,7 +82,7 @@ class Work:
                 self.config = replace(self.config, split=1)
         self.sorts = [v for v in self.values.table.values() if v.op == "sort"]
         if self.sorts:
-            self.config = heuristics.sorting(hint(x.size), length, self.axes.contiguous)
+            self.config = heuristics.sorting(hint(x.size), length, self.axes.contiguous, self._sorted_bits())
         self.bounds = self._bounds()
         if self.bounds:
             rows = math.prod(hint(size) for _, size in self.axes.fixed)
@@ -107,6 +107,10 @@ class Work:
         order = tuple(sorted(used))
         alone = self.config.split == 1 or self.chain is not None
         self.jobs = [Job(order, False, True)] if alone else self._shared(order)
+
+    def _sorted_bits(self) -> int:
+        """The bits of the widest elements that are sorted, as `heuristics.sorting` takes them."""
+        return max(16, *(8 * dtype_of(v.attrs[2]).itemsize for v in self.sorts))
 
     def _bounds(self) -> tuple[Val, ...]:
         """The bounds of the points of a row that count; empty if all of them do."""
