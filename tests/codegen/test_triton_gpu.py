@@ -46,6 +46,19 @@ def test_means_of_small_images_after_a_convolution_use_many_multiprocessors():
     assert light.split == 1 and light.block("r") > config.block("r")
 
 
+def test_means_of_few_channels_use_many_multiprocessors():
+    """Means over the positions of an image in channels_last, of batch size 1, whose elements are stored, too. Those of
+    larger batches have wide blocks, as there is enough to read."""
+    def programs(rows, length):
+        config = heuristics.reduction(heuristics.Shape(rows, length, "x", False, True, 1, True, False, True, 1), 132)
+        return -(-rows // config.block("x")) * config.split, config.block("x")
+
+    assert [programs(c, n * n) for c, n in ((72, 112), (72, 56), (216, 28), (576, 14))] == [
+        (256, 64), (40, 16), (14, 16), (36, 16)]
+    assert [programs(32 * c, n * n) for c, n in ((72, 112), (72, 56), (216, 28), (576, 14))] == [
+        (288, 64), (288, 64), (432, 64), (288, 64)]
+
+
 def test_configs_of_all_sizes_can_be_launched():
     """Blocks and warps are powers of 2, also for no rows, a few short ones, and tiles that are no power of 2."""
     kinds = ["rx", *[(False, True)] * 6, (1, 12)]  # the last: results per row

@@ -72,3 +72,19 @@ def test_rows_whose_number_varies_have_no_counters():
         runner.values = program.values({"size0": n, "size1": m})
         x, w = torch.randn(n, m), torch.randn(m)
         torch.testing.assert_close(runner.run(x, w)[0], x.sum(1) + w.sum(), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(3136, 72), (3137, 7), (784, 216), (196, 576)])
+def test_few_columns_of_little_memory(monkeypatch, shape):
+    """The result is also stored, as between batch norm and the mean of squeeze-and-excitation."""
+    for name, value in {"BLOCK_ROW": 2048, "BLOCK_COLUMNS": 64, "SPLIT_MIN_WORK": 1 << 18}.items():
+        monkeypatch.setattr(heuristics, name, value)
+
+    def fn(x, scale):
+        y = (x * scale).relu()
+        return y, y.mean(0)
+
+    (kernel,) = run(fn, torch.randn(shape), torch.randn(shape[1]))
+    (programs,) = kernel.grid
+    assert programs == {3136: 4 * 72 // 8, 3137: 4, 784: 216 // 8, 196: 576 // 16}[shape[0]]
+    assert ("tl.atomic_add" in kernel.text) == (shape[0] > 3000)
