@@ -21,7 +21,8 @@ from ..ir.nodes import BufferView, Pointwise, TensorValue, compute_dtype
 from ..ir.size import known
 from ..ir.symbolic import Index
 from .common import Reduce, drop, used_results
-from .index_writes import IndexWrite, table_of_sums
+from .index_write import IndexWrite
+from .index_writes import table_of_sums
 from .indexing import from_start
 from .registry import LoweringGraph, Unlowered, lowering
 from .searching import position

@@ -39,7 +39,8 @@ from .alignment import PRODUCTS, is_generated, padded_length, padded_sizes, turn
 from .common import is_value, used_results
 from .complex_memory import OF_PARTS
 from .in_place import InPlace, earlier_readers, in_place_writes
-from .index_writes import IndexWrite, index_write
+from .index_write import IndexWrite
+from .index_writes import index_write
 from .layouts import check_static, check_within, is_tensor, outermost_first, same_strides, static_layout
 from .origins import set_origins
 from .partial_writes import VIEW_OF, in_place_variant, written_view
@@ -410,8 +411,11 @@ class GraphLowering:
         body = write.body(base)
         if any(read.buf == base.buffer.name for read in body.reads):
             body = write.realized(self, base.buffer.name).body(base)
-        buffer = ComputedBuffer(self.fresh(), base.layout, body, (self.node,), mutates=base.buffer.name)
-        self.buffers.append(buffer)
+        self.add_loops(base, body)
+
+    def add_loops(self, base: BufferView, body: LoopBody) -> None:
+        """Adds loops that write to the memory `base`."""
+        self.buffers.append(ComputedBuffer(self.fresh(), base.layout, body, (self.node,), mutates=base.buffer.name))
 
     def settle_readers(self, plan: InPlace) -> None:
         """Called before a write to an input: computes every value that reads it and is used afterwards, and copies

@@ -17,7 +17,8 @@ from ..ir.buffer import Buffer, Layout
 from ..ir.handler import ops
 from ..ir.nodes import BufferView, Pointwise, TensorValue, compute_dtype, dense_order, store
 from .common import derived, stored
-from .index_writes import IndexWrite, copy_pays, is_possible, write_along, write_at
+from .index_write import IndexWrite
+from .index_writes import copy_pays, is_possible, write_along, write_at
 from .registry import LoweringGraph, Unlowered, lowering
 
 _WIDE = (torch.float32, torch.float64, torch.int32, torch.int64)

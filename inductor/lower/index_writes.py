@@ -10,30 +10,31 @@ On the CPU, only sums are loops, in the order of the indices as in ATen: of rows
 threads can share the work (`adds_in_parts`). Others are calls of ATen.
 
 Sums in half precision are computed in a float32 copy of the tensor, which is then rounded once; ATen does that where it
-sorts, and otherwise rounds each addition. Such sums written to an input are calls of ATen.
+sorts, and otherwise rounds each addition. Of a large table of zeros only the rows with several additions are summed in
+the copy (`row_sums.py`). Such sums written to an input are calls of ATen.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from ..ir.body import LoopBody, trace
 from ..ir.buffer import Buffer, Layout
 from ..ir.handler import ops
-from ..ir.nodes import Allocator, BufferView, Pointwise, TensorValue, compute_dtype, dense_order, store
-from ..ir.size import AnySize, hint, known
+from ..ir.nodes import BufferView, Pointwise, TensorValue, compute_dtype, dense_order, store
+from ..ir.size import hint, known
 from ..ir.symbolic import Index
-from .common import derived, operand, overflows
-from .indexing import broadcast, from_start
+from .common import derived, overflows
+from .index_write import TENSOR, IndexWrite, Value
+from .indexing import broadcast
 from .registry import LoweringGraph, Unlowered, lowering
+from .row_sums import are_few, sums_of_few
 
 aten = torch.ops.aten
-Value = TensorValue | bool | int | float
 _ATOMIC = (torch.float32, torch.float64, torch.int32, torch.int64)
 _HALF = (torch.float16, torch.bfloat16)
 # The float32 copy in which a sum of half precision is computed is written, updated, and read. For more than 8 elements
@@ -42,75 +43,7 @@ _HALF = (torch.float16, torch.bfloat16)
 # keeps for the backward pass and has freed by then, so that it does not increase the peak of the memory in use.
 MAX_ELEMENTS_PER_ADDED, SMALL_COPY = 8, 64 << 20  # the copy's limit in bytes
 MIN_ROW = 8  # elements of a row that are added at once on the CPU, at least
-_TENSOR, _NUMBER = (Pointwise, BufferView), (bool, int, float)
-
-
-@dataclass(frozen=True)
-class IndexWrite:
-    """A write of `value`, broadcast to `size`, to a tensor.
-
-    Element i goes to the position `rest(i)`, except in the dimensions of `indices`. There the coordinate is the element
-    of the index tensor at `at(i)`, which counts from the end of the dimension if it is negative and `wraps`. `rest`
-    gives 0 in these dimensions and elements of its argument in the others; `at` gives `rank` elements of its argument.
-    With a `mode`, as of `ops.store`, the elements are combined with what is there. Elements whose index is `ignored`
-    are not written.
-    """
-
-    size: tuple[AnySize, ...]
-    value: Value
-    indices: Mapping[int, TensorValue]
-    rest: Callable[[Sequence[Index]], list[Index]]
-    at: Callable[[Sequence[Index]], Sequence[Index]]
-    rank: int
-    wraps: bool
-    mode: str | None = None
-    ignored: int | None = None
-
-    def tensors(self) -> list[TensorValue]:
-        """All tensors that the write reads."""
-        return [*self.indices.values(), *([self.value] if isinstance(self.value, _TENSOR) else [])]
-
-    def realized(self, graph: Allocator, buffer: str) -> IndexWrite:
-        """The same write, of values and indices that are in other memory than `buffer`."""
-
-        def apart(x: TensorValue) -> BufferView:
-            memory = x.realize(graph)
-            return store(graph, memory) if memory.buffer.name == buffer else memory
-
-        value = apart(self.value) if isinstance(self.value, _TENSOR) else self.value
-        indices = {d: apart(x) for d, x in self.indices.items()}
-        return replace(self, value=value, indices=indices)
-
-    def body(self, base: BufferView) -> LoopBody:
-        """The loops that write to `base`; the last one is that along which most elements are adjacent in memory."""
-        layout, dtype = base.layout, compute_dtype(base.dtype)
-        value = operand(self.value, dtype, len(self.size))
-        positions = {d: operand(x, torch.int64, self.rank) for d, x in self.indices.items()}
-
-        def fn(loop: tuple[Index, ...], _: tuple[Index, ...]) -> None:
-            index: list[Index] = [0] * len(order)
-            for d, i in zip(order, loop):
-                index[d] = i
-            place, written = self.rest(index), None
-            for d, load in positions.items():
-                at = load(tuple(self.at(index)))
-                if self.ignored is not None:
-                    written = ops.ne(at, ops.constant(self.ignored, torch.int64))
-                    at = ops.where(written, at, ops.constant(0, torch.int64))
-                place[d] = ops.indirect(at if self.wraps else from_start(at, layout.size[d]), layout.size[d])
-            element = ops.to_dtype(value(tuple(index)), base.dtype)
-            ops.store(base.buffer.name, layout.index(place), element, self.mode, written)
-
-        order = self.order(base)
-        return trace([self.size[d] for d in order], (), fn)
-
-    def order(self, base: BufferView) -> list[int]:
-        """The dimensions of `size` by descending distance of neighbours in the memory of `base`; those that only
-        select positions are where the indexed dimensions are."""
-        indexed = max(hint(base.layout.stride[d]) for d in self.indices)
-        numbers = range(1, len(self.size) + 1)
-        strides = {k: hint(s) for k, s in zip(self.rest(numbers), base.layout.stride) if k != 0}
-        return sorted(range(len(self.size)), key=lambda k: -strides.get(k + 1, indexed))
+_NUMBER = (bool, int, float)
 
 
 def index_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> IndexWrite | None:
@@ -189,6 +122,8 @@ def _written_copy(graph: LoweringGraph, x: TensorValue, stride: tuple[int, ...],
     rounded = write.mode is not None and x.dtype in _HALF
     if rounded and not copy_pays(x, write):
         raise Unlowered
+    if rounded and are_few(x, stride, write):
+        return sums_of_few(graph, write, Layout(x.device, x.dtype, tuple(x.size), stride))
     copy = store(graph, derived(x, lambda element: element, torch.float32, 0) if rounded else x, stride)
     graph.store_at_indices(copy, write)
     if not rounded:
@@ -208,7 +143,7 @@ def is_possible(base: BufferView, write: IndexWrite) -> bool:
     """Whether loops can do a write. An indexed dimension of size 1 is left to ATen, because the position written would
     not depend on the index and so not on whether it is within bounds."""
     value, layout = write.value, base.layout
-    if value.dtype != base.dtype if isinstance(value, _TENSOR) else overflows(value, base.dtype):
+    if value.dtype != base.dtype if isinstance(value, TENSOR) else overflows(value, base.dtype):
         return False
     if write.mode and base.dtype not in _ATOMIC + _HALF:
         return False
@@ -272,7 +207,7 @@ def _index_add(base: BufferView, dim: int, index: TensorValue, value: TensorValu
 
 
 def _index_fill(base: BufferView, dim: int, index: TensorValue, value: Value) -> IndexWrite | None:
-    return write_along(base, dim, index, value, True) if isinstance(value, _TENSOR + _NUMBER) else None
+    return write_along(base, dim, index, value, True) if isinstance(value, TENSOR + _NUMBER) else None
 
 
 def write_at(base: BufferView, dim: int, index: TensorValue, value: Value) -> IndexWrite | None:
@@ -280,9 +215,9 @@ def write_at(base: BufferView, dim: int, index: TensorValue, value: Value) -> In
     loops would not compute all of it, and miss an error in what they do not."""
     if not base.size or len(index.size) != len(base.size) or index.dtype != torch.int64:
         return None
-    if not isinstance(value, _TENSOR + _NUMBER):
+    if not isinstance(value, TENSOR + _NUMBER):
         return None
-    if isinstance(value, _TENSOR) and tuple(value.size) != tuple(index.size):
+    if isinstance(value, TENSOR) and tuple(value.size) != tuple(index.size):
         return None
     dim %= len(base.size)
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 import torch.fx as fx
 
+from ..ir.body import LoopBody
 from ..ir.buffer import Layout
 from ..ir.nodes import Allocator, BufferView
 
@@ -35,6 +36,10 @@ class LoweringGraph(Allocator, Protocol):
 
     def store_at_indices(self, base: BufferView, write: Any) -> None:
         """Adds the loops of an `IndexWrite` to memory that the graph may write."""
+        ...
+
+    def add_loops(self, base: BufferView, body: LoopBody) -> None:
+        """Adds loops that write to the memory `base`."""
         ...
 
 

@@ -3,8 +3,8 @@
 On the CPU the rows are added in their order. On a GPU each row is added to the table by atomic additions
 (`index_writes.py`), in an order that differs from run to run. Under
 `torch.use_deterministic_algorithms` the indices are sorted instead, and for each row of the table a program sums what
-belongs to it. That writes the table once, without a copy of it in float32, but with the sort takes longer: 150 us
-instead of 131 for 16,384 rows of 1,024 elements in bfloat16 on an H200.
+belongs to it. That writes the table once, without a copy of it in float32, but with the sort takes longer: 150 us for
+16,384 rows of 1,024 elements in bfloat16 on an H200, where the kernels of `row_sums.py` took 57.
 
 Where many indices are equal, such as that of a frequent word, one program would sum for long while all others are done.
 Chunks of the sorted indices, all of which are equal, are therefore summed before, and taken as a whole.
@@ -23,7 +23,8 @@ from ..ir.handler import ops
 from ..ir.nodes import BufferView, Pointwise, TensorValue, compute_dtype, store
 from ..ir.symbolic import Index
 from .common import shared, stored
-from .index_writes import IndexWrite, table_of_sums
+from .index_write import IndexWrite
+from .index_writes import table_of_sums
 from .indexing import from_start
 from .registry import LoweringGraph, Unlowered, lowering
 from .searching import position

@@ -35,6 +35,22 @@ def test_values(name, size):
         assert all(torch.equal(a, b) for a, b in zip(listed(compiled(x)), first))
 
 
+@pytest.mark.parametrize("size, channels", [(56, 72), (28, 216), (14, 576)])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_means_of_few_channels(batch, size, channels):
+    def fn(x, scale):
+        y = (x * scale).relu()
+        return y, y.mean((2, 3))
+
+    x = torch.randn(batch, channels, size, size, device="cuda", dtype=torch.bfloat16)
+    x, scale = x.to(memory_format=torch.channels_last), torch.rand(channels, 1, 1, device="cuda", dtype=torch.bfloat16)
+    compiled = pyframe.compile(fn, fullgraph=True)
+    first = [t.clone() for t in compiled(x, scale)]
+    for got, want in zip(first, fn(x.double(), scale.double())):
+        torch.testing.assert_close(got.double(), want, rtol=1e-2, atol=1e-3)
+    assert all(torch.equal(a, b) for _ in range(50) for a, b in zip(compiled(x, scale), first))
+
+
 def test_kernels_of_one_call_follow_each_other():
     def fn(x):
         for _ in range(20):

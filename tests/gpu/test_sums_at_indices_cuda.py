@@ -50,3 +50,27 @@ def test_gradients(fn, dtype, kind):
             # Sums of 1,024 equal numbers in float32 round one way: eager's error is as large there.
             allowed = max(4 * torch.finfo(dtype).eps * max(scale, 1), 3 * (theirs - want).abs().max())
             assert (ours - want).abs().max() <= allowed
+
+
+@pytest.mark.parametrize("kind", ["random", "few", "one", "each"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_large_table_of_which_few_rows_are_read(dtype, kind):
+    """Rows that are alone are written to the result at once (`row_sums.py`)."""
+    rows, columns = 20_000, 512
+    at = {"each": torch.arange(8192, device="cuda").view(8, 1024)}.get(kind)
+    at = tokens(kind) if at is None else at
+    at[0, :3] = torch.tensor([rows - 1, 2, 0], device="cuda")
+    gradient = torch.randn(8, 1024, columns, device="cuda", dtype=dtype) / 8
+
+    def fn(gradient, at):
+        return torch.ops.aten.embedding_dense_backward(gradient, at, rows, 2, False)
+
+    compiled = pyframe.compile(fn, fullgraph=True)
+    kept = gradient.flatten(0, 1).double() * (at.flatten() != 2)[:, None]
+    want = torch.zeros(rows, columns, device="cuda", dtype=torch.float64).index_add(0, at.flatten(), kept)
+    eager = fn(gradient, at)
+    for _ in range(3):
+        got = compiled(gradient, at)
+        allowed = torch.maximum(4 * torch.finfo(dtype).eps * want.abs().max(), 3 * (eager - want).abs().max())
+        assert got.dtype == dtype and (got - want).abs().max() <= allowed
+        assert not got[want.abs().sum(1) == 0].any()

@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from recorded_plans import PLANS, calls, results
 
 import pyframe
-from inductor.lower import index_writes
+from inductor.lower import index_writes, row_sums
+from inductor.runtime.plan_spec import Launch
 
 
 @pytest.fixture(autouse=True)
@@ -167,6 +168,93 @@ def test_a_sum_written_to_an_input():
         pyframe.compile(fn, options={"strict": True})(x, y, at)
         torch.testing.assert_close(x, want)
         assert not any("index_put" in call for call in calls()) == in_loops
+
+
+# ---- few rows of a large table
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """Tables are large enough that only sums of several rows are computed in float32."""
+    monkeypatch.setattr(row_sums, "LEAST_COPY", 0)
+    monkeypatch.setattr(row_sums, "LEAST_ROW", 0)
+
+
+def launches():
+    return [sum(isinstance(step, Launch) for step in spec.steps) for spec in PLANS]
+
+
+@pytest.mark.parametrize("padding", [None, 3, -1])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rows_that_are_alone_are_written_at_once(large, dtype, padding):
+    def fn(weight, tokens):
+        return F.embedding(tokens, weight, padding) * 2
+
+    weight = torch.randn(50, 24).to(dtype)
+    cases = (torch.randint(50, (4, 9)), torch.randint(50, (30,), dtype=torch.int32), torch.arange(50),
+             torch.full((7, 7), 3), torch.full((7, 7), 4), torch.tensor([[49, 3, 49, 0, 3, 7]]))  # fmt: skip
+    for tokens in cases:
+        assert compared(fn, [weight], tokens) == []
+        assert max(launches()) == 5
+
+
+def test_alone_rows_are_exact_and_others_are_zero(large):
+    weight, tokens = torch.randn(64, 8).bfloat16(), torch.tensor([[1, 5, 1, 9]])
+    _, (gradient,) = results(pyframe.compile(embedded), [weight], (tokens,))
+    assert gradient[[1, 5, 9]].all() and gradient.abs().sum(-1).count_nonzero() == 3
+
+
+def test_rows_added_to_zeros(large):
+    def put(x, y, at):
+        return torch.zeros_like(x).index_put((at,), y.exp(), accumulate=True).relu() + x
+
+    def add(x, y, at):
+        return x.new_zeros(6, 5).index_add(0, at.abs(), y * 3) + x
+
+    x, y, at = torch.randn(6, 5).bfloat16(), torch.randn(4, 5).bfloat16(), torch.tensor([3, 1, -3, -1])
+    for fn in (put, add):
+        assert compared(fn, [x, y], at) == []
+        assert max(launches()) >= 5
+    assert compared(lambda x, at: x[at] * 2, [x], at) == []
+    assert max(launches()) == 5
+
+
+def test_rows_added_otherwise_are_summed_in_a_copy(large):
+    def put(x, y, at):
+        return x.index_put((at,), y, accumulate=True)
+
+    def columns(x, y, at):
+        return torch.zeros_like(x).index_add(1, at, y.t()) + x
+
+    x, y, at = torch.randn(5, 6).bfloat16(), torch.randn(4, 6).bfloat16(), torch.tensor([3, 1, 3, 0])
+    assert compared(put, [x, y], at) == []
+    assert max(launches()) < 5
+    assert compared(columns, [x, y[:, :5]], at) == []
+    assert max(launches()) < 5
+    assert compared(embedded, [x], torch.randint(5, (6,))) == []  # more rows than sums
+    assert max(launches()) < 5
+    assert compared(embedded, [x.float()], at) == []
+    assert max(launches()) < 5
+
+
+def test_an_index_out_of_bounds_among_few_rows_is_an_error(large):
+    def fn(gradient, tokens):
+        return torch.ops.aten.embedding_dense_backward(gradient, tokens, 6, -1, False)
+
+    compiled = pyframe.compile(fn)
+    gradient = torch.randn(3, 4).bfloat16()
+    torch.testing.assert_close(compiled(gradient, torch.tensor([1, 5, 1])), fn(gradient, torch.tensor([1, 5, 1])))
+    for wrong in (6, -2):
+        with pytest.raises((IndexError, RuntimeError)):
+            compiled(gradient, torch.tensor([1, wrong, 1]))
+
+
+def test_few_rows_whose_gradient_other_operations_read(large):
+    def fn(weight, bias, tokens):
+        return F.linear(F.embedding(tokens, weight, 0).relu() + bias, weight).relu()
+
+    tensors = [torch.randn(30, 8).bfloat16(), torch.randn(8).bfloat16()]
+    assert not any("embedding" in call for call in compared(fn, tensors, torch.randint(30, (3, 7))))
 
 
 # ---- sums of sorted rows
