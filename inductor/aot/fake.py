@@ -49,7 +49,10 @@ def fake_mode(**options: Any) -> FakeTensorMode:
     if options.get("shape_env") is None and not peers_loaded():
         for method in _METHODS:  # set on the instance: torch's operators look up handlers by the exact type of a mode
             setattr(mode, method.__name__, types.MethodType(method, mode))
-    run = mode.__torch_dispatch__ if options.get("shape_env") else remembering(mode, mode.__torch_dispatch__)
+    run = mode.__torch_dispatch__
+    if not options.get("shape_env"):
+        mode.cache_enabled = False  # torch's memory of calls takes longer than `remembering`, which replaces it
+        run = remembering(mode, run)
     dispatch = FakeDispatch(run, torch.ops.prim.device.default, torch.device("meta"))
     mode.__torch_dispatch__ = dispatch  # type: ignore[method-assign,assignment]
     return mode

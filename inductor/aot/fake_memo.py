@@ -2,7 +2,7 @@
 
 torch keeps results of calls by key, too, but describes arguments and makes results in Python that takes twice as long.
 A network of equal layers asks for the same results in each of them: while it is captured, and when its graph is run
-again on fake tensors. What a key holds is described in `trace_memo`.
+again on fake tensors. So do the operators that a decomposition calls. What a key holds is described in `trace_memo`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ def remembering(mode: FakeTensorMode, run: Callable[..., Any]) -> Callable[..., 
     """What takes the place of the `__torch_dispatch__` of a mode without symbolic sizes, which is `run`."""
     suitable: dict[Any, bool] = {}  # by operator
     known: dict[Any, Results | None] = {}  # None: metadata do not describe the results
-    running = False
+    running: set[Any] = set()  # operators
 
     def dispatch(mode: FakeTensorMode, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
-        nonlocal running
         # a rule of `fake_layout` calls the operator that it corrects; results in inference mode are of another kind
-        if running or torch.is_inference_mode_enabled():
+        if func in running or torch.is_inference_mode_enabled():
             return run(func, kinds, args, kwargs)
         with torch._C.DisableTorchFunction():  # a mode would run Python code at each read of an attribute
             fits = suitable.get(func)
@@ -41,11 +40,11 @@ def remembering(mode: FakeTensorMode, run: Callable[..., Any]) -> Callable[..., 
             results = known.get(key) if key is not None else None
             if results is not None:
                 return new_results(results, tensors, mode)
-        running = True
+        running.add(func)
         try:
             value = run(func, kinds, args, kwargs)
         finally:
-            running = False
+            running.discard(func)
         if key is not None and key not in known:
             with torch._C.DisableTorchFunction():
                 known[key] = None if _is_given(value, tensors) else results_to_make(value, tensors)

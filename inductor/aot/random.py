@@ -103,7 +103,8 @@ def _replace(node: Node, result: Node | tuple[Node, ...]) -> None:
 
 
 class _Seeds:
-    """The seeds of one device: one `randint` node at the start of the graph, with as many elements as are needed."""
+    """The seeds of one device: one `randint` node at the start of the graph, with as many elements as are needed once
+    it is finished."""
 
     def __init__(self, graph: torch.fx.Graph, device: torch.device) -> None:
         self.graph, self.device, self.count = graph, device, 0
@@ -116,16 +117,23 @@ class _Seeds:
             with self.graph.inserting_before(first):
                 self.node = self.graph.call_function(aten.randint.default)
             self.node.meta = {"backward": False}
-        self.node.args = (2**63 - 1, [self.count + 1])
-        self.node.kwargs = {"dtype": torch.int64, "device": self.device, "pin_memory": False}
-        self.node.meta["val"] = aten.randint.default(*self.node.args, **self.node.kwargs)
+            self._resize(1)
         self.count += 1
         return self.node, self.count - 1
 
     def finish(self) -> None:
-        """Remove the node if no seed is used."""
+        """Give the node its size, or remove it if no seed is used."""
         if self.node is not None and not self.node.users:
             self.graph.erase_node(self.node)
+        elif self.node is not None:
+            with self.node.meta["val"].fake_mode:
+                self._resize(self.count)
+
+    def _resize(self, count: int) -> None:
+        assert self.node is not None
+        self.node.args = (2**63 - 1, [count])
+        self.node.kwargs = {"dtype": torch.int64, "device": self.device, "pin_memory": False}
+        self.node.meta["val"] = aten.randint.default(*self.node.args, **self.node.kwargs)
 
 
 class _Draw:

@@ -32,8 +32,10 @@ from torch.fx.proxy import TracerBase
 from ..fx_utils.keys import PLAIN, NoKey
 from ..fx_utils.nodes import set_arguments
 from ..torch_compat import decompositions_in_use
+from .new_fakes import new_fake
 
 _NAMESPACES = ("aten", "prims")
+_OWN_NAMESPACE = "pyframe"  # of operators of this project, which write nothing and read nothing but metadata
 _DATA_DEPENDENT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 Key = tuple[Any, ...]
 # The attribute of a fake tensor mode that holds recipes. They are not in a dict of ours, because their keys refer to
@@ -239,7 +241,8 @@ def node_of(tracer: Any, x: FakeTensor) -> torch.fx.Node:
 def call_key(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Key | None, list[FakeTensor]]:
     """The key of a call on fake tensors outside of a trace, None if its results may depend on more, and its tensors,
     each once."""
-    return key_if_suitable(op, args, kwargs) if is_suitable(op) else (None, [])
+    own = isinstance(op, torch._ops.OpOverload) and op.namespace == _OWN_NAMESPACE
+    return key_if_suitable(op, args, kwargs) if own or is_suitable(op) else (None, [])
 
 
 def key_if_suitable(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Key | None, list[FakeTensor]]:
@@ -431,7 +434,7 @@ def fakes_of(made: Any, value: Any, mode: FakeTensorMode) -> Any:
     """The fake tensors for `Step.value`. Each has metadata of its own, and the memory of the tensor in `value`."""
     if isinstance(made, list | tuple):
         return type(made)([fakes_of(x, y, mode) for x, y in zip(made, value)])
-    return None if made is None else FakeTensor(mode, value, made.device)
+    return None if made is None else new_fake(mode, value, made.device)
 
 
 # ---- results without nodes
