@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 
 from ..errors import Unsupported
 from ..fx_utils.arguments import node_at, output_of, results_of, tensors_in
+from ..fx_utils.dead_code import remove_unused
 from ..fx_utils.places import blame, name_of
 from ..fx_utils.writes import has_functional_form, may_write
 from ..ir.nodes import dense_order
@@ -38,8 +39,9 @@ from .in_place import WrongInPlace, run_in_place
 from .kernel_dtypes import KernelDtypes
 from .operand_memory import not_to_be_written
 from .plain_memory import computed_values, refuse_special
-from .regions import trace_repeats_once
+from .regions import repeats_of, trace_repeats_once
 from .relations import relations
+from .repeated_results import run_repeats_once
 from .unused import check_unused
 
 
@@ -124,9 +126,7 @@ def to_aten(
         fakes = [_fake(x, mode) for x in (*inputs, *attributes)]
     forget_tensors(mode)
     structures: list[pytree.TreeSpec] = []
-
-    def flat(*values: torch.Tensor) -> list[Any]:
-        return flat_of(gm, *values)
+    repeats = repeats_of(gm)
 
     def flat_of(gm: torch.fx.GraphModule, *values: torch.Tensor) -> list[Any]:
         result = GraphRun(gm, dict(zip(named, values[len(inputs) :]))).run(*values[: len(inputs)])
@@ -142,8 +142,10 @@ def to_aten(
     with torch.inference_mode(False), torch.no_grad(), mode, python_kernels(mode), preserve_node_meta():
         fakes = [_without_inference(x) for x in fakes]
         with KernelDtypes():
-            aliases, shared, strides, versions, related = _find_aliases(flat, fakes)
-        graph = trace_repeats_once(gm, traced, _part, decompositions)
+            aliases, shared, strides, versions, related = run_repeats_once(
+                gm, repeats, lambda part: _find_aliases(functools.partial(flat_of, part), fakes)
+            )
+        graph = trace_repeats_once(gm, traced, _part, decompositions, repeats)
         if _writes_inside(graph):  # from a decomposition
             graph = _functional(torch.fx.Interpreter(graph).run, decompositions, fakes)
         refuse_fixed_offsets(graph)
@@ -533,7 +535,7 @@ def _lay_out(graph: torch.fx.GraphModule, strides: Sequence[tuple[int, ...] | No
             copy = call(graph.graph, torch.ops.aten.clone.default, turned, memory_format=torch.contiguous_format)
             results[k] = call(graph.graph, torch.ops.aten.permute.default, copy, back)
     output.args = (results,)
-    graph.graph.eliminate_dead_code()
+    remove_unused(graph.graph)
     graph.recompile()
 
 
@@ -574,7 +576,7 @@ def _return_aliases(graph: torch.fx.GraphModule, aliases: Sequence[_Alias | None
             node = view
         results[k] = node
     output.args = (results,)
-    graph.graph.eliminate_dead_code()
+    remove_unused(graph.graph)
     graph.recompile()
 
 

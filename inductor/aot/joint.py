@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from ..autocast import is_autocast_enabled
 from ..fx_utils.arguments import joint_results, output_of, tensors_in
+from ..fx_utils.dead_code import remove_unused
 from ..runtime.related_results import Related
 from .absent_tangents import not_zero_at_zero, products_with_data, reached_by
 from .fake import fake_mode, forget_tensors, make_fx
@@ -35,7 +36,7 @@ from .kernel_dtypes import KernelDtypes
 from .levels import AutogradGraph, Level, conflicts, levels, reaching, saves_nothing
 from .memory import is_random, separate_memory
 from .plain_memory import computed_values
-from .regions import is_copied_range, set_origin, trace_repeats_once
+from .regions import is_copied_range, repeats_of, set_origin, trace_repeats_once
 from .results import Computed, ForwardOutputs, InputState, RecordedWrites, Result, View, classify, dense
 from .unused import check_unused
 
@@ -117,7 +118,7 @@ def to_joint(
     with _tracing(), mode:
         given_inputs = [x.detach() if isinstance(x, torch.Tensor) else x for x in fakes]
         try:
-            trace, graph = trace_repeats_once(gm, traced, _part_of_training, table, _NonLeaf.apply)
+            trace, graph = trace_repeats_once(gm, traced, _part_of_training, table, repeats_of(gm), _NonLeaf.apply)
             refuse_fixed_offsets(graph)
             _refuse_sparse(graph)
             graph = computed_values(graph, given_inputs)
@@ -205,7 +206,7 @@ def _numbers_inline(gm: torch.fx.GraphModule) -> None:
     for node in gm.graph.nodes:
         if any(number(x) is not x for x in node.all_input_nodes):
             node.args, node.kwargs = torch.fx.map_arg((node.args, node.kwargs), number)
-    gm.graph.eliminate_dead_code()
+    remove_unused(gm.graph)
 
 
 def module_tensors(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[tuple[torch.Tensor, ...], dict[str, int]]:

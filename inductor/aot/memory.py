@@ -17,6 +17,7 @@ import torch
 import torch.fx
 
 from ..fx_utils.arguments import joint_results, node_at, output_of
+from ..fx_utils.dead_code import remove_unused
 from .calls import call
 from .functionalize import NotFunctional
 from .results import InputState, dense
@@ -92,7 +93,7 @@ def separate_memory(gm: torch.fx.GraphModule, states: Sequence[InputState], writ
         taken.add(root[node])
         fresh.append(_copied(node, state) if foreign or not _has_strides(node.meta["val"], state.stride) else node)
     output_of(gm.graph).args = ([fresh, written, gradients],)
-    gm.graph.eliminate_dead_code()
+    remove_unused(gm.graph)
     gm.recompile()
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..fx_utils.dead_code import remove_unused
 from .absent_tangents import owner_of
 from .calls import call
 from .results import dense
@@ -73,7 +74,7 @@ def without_tangents(backward: fx.GraphModule, count: int, absent: int, own: Seq
     for node in reversed(list(backward.graph.nodes)):
         if node in missing and node.op != "placeholder" and not node.users:
             backward.graph.erase_node(node)
-    backward.graph.eliminate_dead_code()
+    remove_unused(backward.graph)
     backward.recompile()
     return True
 

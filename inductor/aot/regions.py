@@ -86,11 +86,12 @@ def trace_repeats_once(
     trace: Callable[[torch.fx.GraphModule], T],
     runner: Runner,
     decompositions: Mapping[Any, Callable[..., Any]] | None,
+    repeats: Repeats | None,
     non_leaf: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> T:
     """`trace(gm)`, which traces forward, and backward if `non_leaf` is given, by `make_fx` in the current fake mode.
-    `runner` makes what runs a part of the graph. `non_leaf` turns an input that autograd has computed into one."""
-    repeats = find_repeats(gm.graph) if enabled else None
+    `runner` makes what runs a part of the graph. `repeats` are those of the graph. `non_leaf` turns an input that
+    autograd has computed into one."""
     if repeats is not None:
         shorter = _shortened(gm, repeats, runner, decompositions, non_leaf)
         if shorter is not None:
@@ -100,6 +101,11 @@ def trace_repeats_once(
             except RangeDiffers:
                 torch.fx.traceback.current_meta = marks
     return trace(gm)
+
+
+def repeats_of(gm: torch.fx.GraphModule) -> Repeats | None:
+    """The ranges of a captured graph of which one is to be traced."""
+    return find_repeats(gm.graph) if enabled else None
 
 
 def is_copied_range(node: torch.fx.Node) -> bool:
@@ -124,7 +130,7 @@ def _shortened(
     # the last range stays: what follows may give it a gradient in another layout than a range gives the one before
     ranges = repeats.ranges if non_leaf is None else repeats.ranges[:-1]
     ranges = tuple(each for each in ranges if _sums_alike(each, recording))
-    return _replaced(gm, ranges, outputs, sample, recording) if ranges else None
+    return replaced(gm, ranges, outputs, lambda each: _Call(recording, sample, each)) if ranges else None
 
 
 def _sums_alike(each: Range, recording: _Recording) -> bool:
@@ -147,9 +153,12 @@ def _part(gm: torch.fx.GraphModule, each: Range, outputs: Sequence[int]) -> torc
         return _make_graph_module(gm, graph)
 
 
-def _replaced(
-    gm: torch.fx.GraphModule, ranges: Sequence[Range], outputs: Sequence[int], sample: Range, recording: _Recording
+def replaced(
+    gm: torch.fx.GraphModule, ranges: Sequence[Range], outputs: Sequence[int], call_of: Callable[[Range], Any],
+    after: Mapping[torch.fx.Node, tuple[Any, Sequence[torch.fx.Node]]] | None = None,
 ) -> torch.fx.GraphModule:
+    """The graph with calls in the place of these ranges: `call_of(range)` takes the inputs of the range, and returns
+    the tuple of its outputs. `after`: functions to call after nodes, with the nodes whose values they take."""
     graph = torch.fx.Graph()
     begins = {each.nodes[0]: each for each in ranges}
     inside = {node for each in ranges for node in each.nodes}
@@ -157,11 +166,14 @@ def _replaced(
     for node in gm.graph.nodes:
         each = begins.get(node)
         if each is not None:
-            call = graph.call_function(_Call(recording, sample, each), tuple(copies[x] for x in each.inputs))
+            call = graph.call_function(call_of(each), tuple(copies[x] for x in each.inputs))
             for number, k in enumerate(outputs):
                 copies[each.nodes[k]] = graph.call_function(operator.getitem, (call, number))
         elif node not in inside:
             copies[node] = graph.node_copy(node, copies.__getitem__)
+        if after is not None and node in after:
+            function, values = after[node]
+            graph.call_function(function, tuple(copies[x] for x in values))
     graph._codegen = gm.graph._codegen
     with _use_lazy_graph_module(True):
         return _make_graph_module(gm, graph)
@@ -257,7 +269,7 @@ class _Recorder:
             if requires_grad and self.non_leaf is not None:
                 x.requires_grad_()
             inputs.append(x if is_leaf or self.non_leaf is None else self.non_leaf(x))
-        self.state = _thread_state()
+        self.state = thread_state()
         mode = proxy_tensor.get_proxy_mode()
         assert mode is not None
         if self.non_leaf is None:
@@ -320,7 +332,7 @@ def _constant(
     return Step(_Empty(tuple(value.shape), value.dtype), (), {}, "", made, node.meta.get("tensor_meta"))
 
 
-def _thread_state() -> Key:
+def thread_state() -> Key:
     """What the trace of a range depends on besides its inputs."""
     casts = tuple([(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in DEVICES])
     included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
@@ -349,7 +361,7 @@ class _Call:
         global copied_ranges  # noqa: PLW0603
         given, recording = self.recording.given, self.recording
         training = recording.tangent is not None
-        if _thread_state() != given.state:
+        if thread_state() != given.state:
             raise RangeDiffers
         if training and tuple((x.requires_grad, x.is_leaf) for x in inputs) != given.seen:
             raise RangeDiffers

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import fx
 
+from ..fx_utils.dead_code import remove_unused
 from ..log.programs import note
 from .attention import without_known_masks
 from .bias import biases_apart
@@ -58,7 +59,7 @@ def run_passes(
     elif converted:
         _run(gm, products_of_convolutions, blocks_of_pixels, without_bias, filters_by_tap)
     if activated_products(gm) or converted:
-        gm.graph.eliminate_dead_code()
+        remove_unused(gm.graph)
         gm.graph.lint()
         gm.recompile()
         note("activated_products", gm)
@@ -90,6 +91,6 @@ def run_joint_passes(gm: fx.GraphModule, force: bool = False) -> None:
     if channels_last(gm, force=force):
         note("channels_last", gm)
         _run(gm, products_of_gradients, products_of_convolutions)
-        gm.graph.eliminate_dead_code()
+        remove_unused(gm.graph)
         gm.graph.lint()
         gm.recompile()

@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from ..fx_utils.arguments import node_at
+from ..fx_utils.dead_code import remove_unused
 from ..fx_utils.views import ANY_VIEW, operator_name
 from ..ir.buffer import part_dtype
 from .common import aten
@@ -57,7 +58,7 @@ class _Complex:
                 self.rewrite(node)
         for node in reversed(nodes):
             self.settle(node)
-        self.graph.eliminate_dead_code()
+        remove_unused(self.graph)
 
     def rewrite(self, node: fx.Node) -> None:
         """Adds the nodes that compute a complex node's parts, or the real result of complex operands."""

@@ -16,6 +16,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..aot.calls import call, device_of, value_of
+from ..fx_utils.dead_code import remove_unused
 
 aten = torch.ops.aten
 _COPIES = (aten.lift_fresh_copy.default, aten._to_copy.default, aten.clone.default)
@@ -47,7 +48,7 @@ def on_one_device(gm: fx.GraphModule) -> bool:
     for node in list(gm.graph.nodes):
         changed |= _sum_on_gpu(gm.graph, node)
     if changed:
-        gm.graph.eliminate_dead_code()
+        remove_unused(gm.graph)
         gm.recompile()
     return changed
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..fx_utils.dead_code import remove_unused
 from ..fx_utils.views import ANY_VIEW, operator_name
 
 aten = torch.ops.aten
@@ -37,7 +38,7 @@ def without_duplicates(gm: fx.GraphModule) -> bool:
             node.replace_all_uses_with(found)
             changed = True
     if changed:
-        gm.graph.eliminate_dead_code()
+        remove_unused(gm.graph)
         gm.recompile()
     return changed
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from torch import fx
 
 from ..aot.calls import call, device_of
+from ..fx_utils.dead_code import remove_unused
 from .common import aten
 
 DEVICES = ("cuda",)
@@ -37,7 +38,7 @@ def bags_of_one_length(gm: fx.GraphModule) -> bool:
             old.replace_all_uses_with(made)
         changed = True
     if changed:
-        gm.graph.eliminate_dead_code()
+        remove_unused(gm.graph)
         gm.recompile()
     return changed
 

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..aot.calls import call
 from ..fx_utils.arguments import getitem_key, node_at, output_of
+from ..fx_utils.dead_code import remove_unused
 from ..fx_utils.views import ANY_VIEW, operator_name
 from ..lower.common import used_results
 from ..lower.graph import OPAQUE
@@ -188,7 +189,7 @@ def split_constants(gm: fx.GraphModule, frozen: Sequence[fx.Node]) -> Fold | Non
             last = graph.placeholder(f"constant{k}")
         last.meta = {key: node.meta[key] for key in ("val", OPAQUE) if key in node.meta}
         node.replace_all_uses_with(last)
-    graph.eliminate_dead_code()
+    remove_unused(graph)
     gm.recompile()
     return fold
 

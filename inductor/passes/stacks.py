@@ -11,6 +11,8 @@ from typing import cast
 import torch
 from torch import fx
 
+from ..fx_utils.dead_code import remove_unused
+
 aten = torch.ops.aten
 
 
@@ -21,7 +23,7 @@ def items_of_stacks(gm: fx.GraphModule) -> bool:
         if node.target is aten.unbind.int:
             changed |= _use_stacked(node)
     if changed:
-        gm.graph.eliminate_dead_code()
+        remove_unused(gm.graph)
         gm.recompile()
     return changed
 

@@ -22,6 +22,7 @@ from ..aot.joint import JointGraph
 from ..aot.memory import ancestors, is_random, roots
 from ..aot.results import dense
 from ..fx_utils.arguments import node_at, output_of, results_of
+from ..fx_utils.dead_code import remove_unused
 from .functionalize import NodeRun, Part, Result, check_inputs, fake_trace, taken_apart, traced
 from .wrapper_tensors import Form, built, flattening, is_wrapper
 
@@ -256,7 +257,7 @@ def _arrange(
         raise NotFunctional("a backward that writes to an input")
     _own_memory(graph, results, count)
     output_of(graph).args = ([results[:count], written, results[count:]],)
-    graph.eliminate_dead_code()
+    remove_unused(graph)
     gm.recompile()
 
 

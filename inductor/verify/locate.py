@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..fx_utils.dead_code import remove_unused
 from .compare import Outcome, copies, difference
 from .recompile import aten_graphs, compile_aten
 
@@ -93,6 +94,6 @@ def returning(graph: fx.GraphModule, nodes: Sequence[fx.Node]) -> fx.GraphModule
         env[node] = new.node_copy(node, env.__getitem__)
     new.output([env[node] for node in nodes])
     part = fx.GraphModule(graph, new)
-    part.graph.eliminate_dead_code()
+    remove_unused(part.graph)
     part.recompile()
     return part
