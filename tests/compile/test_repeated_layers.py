@@ -19,6 +19,7 @@ from inductor.aot import fake
 from inductor.codegen.cpp import source as cpp_source
 from inductor.codegen.group_key import group_key
 from inductor.codegen.plan import codegen
+from inductor.codegen.triton import horizontal
 from inductor.codegen.triton import source as triton_source
 from inductor.compile import compile_fx
 from inductor.compile_report import keeping_artifacts
@@ -83,6 +84,7 @@ def forgetting():
         mock.patch.object(fake, "remembering", lambda mode, run: run),
         mock.patch.object(cpp_source, "group_key", lambda *args: None),
         mock.patch.object(triton_source, "group_key", lambda *args: None),
+        mock.patch.object(horizontal, "group_key", lambda *args: None),
     ):
         yield
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ...ir.buffer import ExternKernel
 from ...ir.size import Size
 from ...schedule.node import Group
 from ...schedule.scheduler import extern_reads
+from ..group_key import GroupKey, Numbered, group_key
 from ..values import Values
 from . import heuristics
 from .axes import plan_axes
@@ -94,7 +95,7 @@ def _likeness(group: Group, given: Collection[str], nbytes: Mapping[str, int]) -
 
 @dataclass(frozen=True)
 class _Flat:
-    """A group as a one-dimensional kernel over `count` elements; `offsets` as in FlatKernel."""
+    """A group as a one-dimensional kernel over `count` elements. `offsets`: the elements of FlatKernel's."""
 
     draft: Draft
     count: int
@@ -106,15 +107,67 @@ class _Flat:
         return self.draft.lines, self.draft.signature, self.draft.aligned, self.count % VECTOR == 0
 
 
+@dataclass(frozen=True)
+class _Numbered:
+    """A flat kernel for all groups with one key. `bufs`, `offsets`: in place of those of `flat`, if there is one; an
+    offset is the number of a position in the key, None for the first element of a buffer."""
+
+    flat: _Flat | None
+    bufs: tuple[Numbered, ...] = ()
+    offsets: tuple[int | None, ...] = ()
+
+    def of(self, key: GroupKey) -> _Flat | None:
+        """The kernel of a group that has this key."""
+        if self.flat is None:
+            return None
+        draft = replace(self.flat.draft, bufs=tuple(key.named(self.bufs)))
+        offsets = tuple([0 if k is None else key.positions[k][1] for k in self.offsets])
+        return _Flat(draft, self.flat.count, offsets)
+
+
+class FlatKernels:
+    """Generates flat kernels, once for groups that are equal but for their buffers and fixed positions in these."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, _Numbered] = {}
+
+    def of_group(
+        self, group: Group, dtypes: Mapping[str, str], gpu: Gpu, unaligned: Collection[str]
+    ) -> _Flat | None:
+        """None if the kernel of the group has two axes, or needs 64-bit indices."""
+        key = group_key(group, dtypes, unaligned)
+        known = None if key is None else self._known.get(key.key)
+        if key is not None and known is not None:
+            return known.of(key)
+        kernel = _flat_kernel(group, dtypes, gpu)
+        flat = None if kernel is None else _Flat(kernel.draft(unaligned), group.work(), ())
+        if flat is not None and kernel is not None:
+            flat = replace(flat, offsets=tuple([at for _, at in kernel.offsets]))
+            numbers = {} if key is None else {position: k for k, position in enumerate(key.positions)}
+            # A position that the kernel takes and the key lacks is that of an index that happens to be constant.
+            described = {at for at in kernel.offsets if at[1]} == set(numbers) and not _has_fixed_variables(group)
+            if key is not None and described:
+                offsets = tuple([numbers.get(at) for at in kernel.offsets])
+                self._known[key.key] = _Numbered(flat, key.numbered(flat.draft.bufs), offsets)
+        elif key is not None:
+            self._known[key.key] = _Numbered(None)
+        return flat
+
+
+def _has_fixed_variables(group: Group) -> bool:
+    """Whether a loop variable of a member is another number than 0 throughout the group."""
+    return any(not index.terms and index.const != 0 for member in group.members for index in member.env.values())
+
+
 def combined(
-    groups: Sequence[Group], dtypes: Mapping[str, str], gpu: Gpu, unaligned: Collection[str] = ()
+    groups: Sequence[Group], dtypes: Mapping[str, str], gpu: Gpu, kernels: FlatKernels, unaligned: Collection[str] = ()
 ) -> list[tuple[Draft | None, list[Group]]]:
     """The groups of a batch by launch: a kernel and the groups that it computes, or None and one group that needs a
     kernel of its own."""
     alike: dict[object, list[tuple[_Flat, Group]]] = {}
     alone: list[Group] = []
     for group in groups:
-        flat = _flat(group, dtypes, gpu, unaligned)
+        flat = kernels.of_group(group, dtypes, gpu, unaligned)
         if flat is None:
             alone.append(group)
         else:
@@ -131,16 +184,13 @@ def combined(
     return out + [(None, [group]) for group in alone]
 
 
-def _flat(group: Group, dtypes: Mapping[str, str], gpu: Gpu, unaligned: Collection[str]) -> _Flat | None:
+def _flat_kernel(group: Group, dtypes: Mapping[str, str], gpu: Gpu) -> FlatKernel | None:
     """None if the kernel of the group has two axes, or needs 64-bit indices."""
     axes = plan_axes(group)
     if len(axes.tile) != 1 or axes.fixed:
         return None
     kernel = FlatKernel(Values(group, axes.renames, set(), dtypes), axes, dtypes, gpu)
-    if kernel.wide:
-        return None
-    draft = kernel.draft(unaligned)
-    return _Flat(draft, group.work(), tuple(kernel.offsets))
+    return None if kernel.wide else kernel
 
 
 def _merged(parts: Sequence[_Flat], gpu: Gpu) -> Draft:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ...ir.size import ceil_of, hint
+from ..group_key import Position
 from ..values import Values
 from . import heuristics
 from .axes import Axes
@@ -55,7 +56,7 @@ class FlatKernel(Kernel):
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], gpu: Gpu) -> None:
         super().__init__(values, axes, dtypes, heuristics.pointwise(hint(axes.axis("x").size), gpu.multiprocessors))
         self.masked.add("x")
-        self.offsets: list[int] = []
+        self.offsets: list[Position] = []
         self._named: dict[tuple[str, int], str] = {}
 
     def pointer(self, buf: str, at: Piece, axes: frozenset[str]) -> str:
@@ -64,7 +65,7 @@ class FlatKernel(Kernel):
             key = buf, int(at.text)
             if key not in self._named:
                 self._named[key] = f"c{len(self.offsets)}"
-                self.offsets.append(key[1])
+                self.offsets.append(key)
             at = replace(at, text=self._named[key])
         return super().pointer(buf, at, axes)
 

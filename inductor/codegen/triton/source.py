@@ -24,7 +24,7 @@ from .drafts import drafts
 from .flex_attention import ForwardKernel
 from .flex_attention_backward import backward_drafts
 from .gpu import DEFAULT, Gpu
-from .horizontal import combined
+from .horizontal import FlatKernels, combined
 from .kernel import Draft, Launch, TritonKernel
 from .ops import imports
 from .product_drafts import product_drafts
@@ -90,6 +90,7 @@ class TritonSource:
     _known: dict[tuple[object, ...], int] = field(default_factory=dict)
     # by key of a group, or by its exact key if its kernels do not take all fixed positions as arguments
     _by_group: dict[Any, _Generated] = field(default_factory=dict)
+    _flat: FlatKernels = field(default_factory=FlatKernels)
 
     def group(self, group: Group, dtypes: Mapping[str, str], unaligned: Collection[str] = ()) -> GroupLaunches:
         """The launches of a group; `unaligned` as in `drafts`. Unsupported for an op or dtype that Triton lacks. For
@@ -137,7 +138,7 @@ class TritonSource:
     ) -> list[tuple[GroupLaunches, list[Group]]]:
         """The launches of groups that `horizontal.batches` put together, with the groups that each of them computes."""
         out = []
-        for draft, members in combined(groups, dtypes, self.gpu, unaligned):
+        for draft, members in combined(groups, dtypes, self.gpu, self._flat, unaligned):
             if draft is None:
                 out.append((self.group(members[0], dtypes, unaligned), members))
             else:
