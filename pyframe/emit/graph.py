@@ -284,6 +284,10 @@ class GraphBuilder:
             self.note_operation(made)
         return made
 
+    def count_changes(self) -> int:
+        """The number of operations so far that may have changed a tensor."""
+        return sum(map(changes, self.graph.nodes))
+
     def _needs_own(self, *names: str) -> None:
         """Skip the frame if the program replaced one of these methods of torch.Tensor, because graphs call them by
         name."""

@@ -208,8 +208,11 @@ class RepeatedCalls:
         fake = var.fake
         if var.function is not None or type(fake) is not torch._subclasses.FakeTensor or fake.constant is not None:
             raise NotRepeatable
-        if fake.layout != torch.strided or fake.is_inference() or self._trace.graph.known.is_known(var):
+        if fake.layout != torch.strided or fake.is_inference():
             raise NotRepeatable
+        if self._trace.graph.known.is_known(var):  # only the same one, with the same value
+            self._kept[id(var)] = var
+            return TensorVar, id(var), fake._version, self._trace.graph.count_changes()
         return (
             TensorVar, var.cls, tuple(fake.shape), fake.stride(), fake.storage_offset(), fake.dtype, fake.device,
             fake.requires_grad, fake.is_leaf, fake._version, fake._is_view(), torch._C._dispatch_keys(fake).raw_repr(),

@@ -388,6 +388,47 @@ def test_layers_that_do_more(layer: type[nn.Module], repeats: int) -> None:
         same_as_eager(net, X)
 
 
+class ReadsPositions(nn.Module):
+    """Branches on a value of a tensor that is known while tracing, and uses another as a size."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x) + positions[:, None]
+        if positions[-1] == 3:
+            y = y * 2
+        return x + y[: int(positions[1])].sum(0)
+
+
+class KnownPositions(Network):
+    """All layers get one tensor, whose value is known; `change`: it is written before the fourth layer. `new`: each
+    layer gets a tensor of its own."""
+
+    layer = ReadsPositions
+
+    def __init__(self, change: bool = False, new: bool = False) -> None:
+        super().__init__()
+        self.change, self.new = change, new
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        positions = torch.arange(4)
+        for k, layer in enumerate(self.layers):
+            if self.change and k == 3:
+                positions.add_(1)
+            x = layer(x, torch.arange(4) if self.new else positions)
+        return x
+
+
+@pytest.mark.parametrize(("options", "repeats"), [({}, LAYERS - 2), ({"change": True}, LAYERS - 3), ({"new": True}, 0)])
+def test_a_tensor_with_a_known_value_that_all_layers_get(options: dict[str, bool], repeats: int) -> None:
+    torch.manual_seed(0)
+    net = KnownPositions(**options)
+    check(net, torch.randn(4, 8), repeats=repeats)
+    same_as_eager(net, torch.randn(4, 8))
+
+
 def test_the_program_changes_a_global_between_calls() -> None:
     class Changes(Network):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
