@@ -66,7 +66,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table = {}
     for op, fn in core_decompositions().items():
         name = op._schema.name.removeprefix("aten::") if isinstance(op, torch._ops.OpOverload) else None
-        if name is not None and name not in LOWERINGS and name not in _KEPT and op not in WRONG:
+        loops = name in LOWERINGS and op not in _LOOPS_ON_CPU
+        if name is not None and not loops and name not in _KEPT and op not in WRONG:
             table[op] = fn
     table |= foreach_decompositions()
     table[aten._efficientzerotensor.default] = zeros
@@ -95,6 +96,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     refusals |= dict.fromkeys(_NLL_LOSSES, _of_other_classes)
     refusals[aten.binary_cross_entropy.default] = _on_cpu_or_of_several_dtypes
     refusals[aten.sgn.default] = _of_complex  # torch's divides by a complex length, whose reciprocal overflows
+    refusals |= dict.fromkeys((*PADS, *_NEAREST_ON_CPU), _static_on_cpu)
+    refusals |= dict.fromkeys(PADS_BACKWARD, _static_on_cpu_or_of_several_dtypes)
     for op, refuses in refusals.items():
         if op in table:
             table[op] = _where_taken(table[op], refuses)
@@ -120,6 +123,9 @@ def max_unpool(x: torch.Tensor, indices: torch.Tensor, output_size: Sequence[int
     return planes.scatter(1, indices.flatten(-dims).flatten(0, -2), x.flatten(-dims).flatten(0, -2)).view(size)
 
 
+_NEAREST_ON_CPU = (*NEAREST, *NEAREST_OF_VOLUMES, aten._upsample_nearest_exact2d.default)
+# Operators with lowerings for tensors on the CPU only.
+_LOOPS_ON_CPU = (*PADS, *PADS_BACKWARD, *LINEAR, *LINEAR_VEC, *_NEAREST_ON_CPU)
 # ATen has no integer kernels for these operators, although torch's decompositions accept integers.
 _FLOATS_ONLY = (
     aten.celu.default, aten.elu.default, aten.log_sigmoid_forward.default, aten.hardshrink.default, aten.glu.default,
@@ -147,6 +153,14 @@ def _of_other_classes(x: torch.Tensor, target: torch.Tensor, *args: Any, **kwarg
 def _on_cpu_or_of_several_dtypes(x: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
     # on the CPU, ATen's kernel checks that each element is a probability
     return x.is_cpu or of_several_dtypes(x, *args, **kwargs)
+
+
+def _static_on_cpu(x: torch.Tensor, *args: Any) -> bool:
+    return x.is_cpu and all(type(n) is int for n in x.shape)  # a lowering reads rows in parts
+
+
+def _static_on_cpu_or_of_several_dtypes(grad: torch.Tensor, x: torch.Tensor, *args: Any) -> bool:
+    return _static_on_cpu(x) or of_several_dtypes(grad, x, *args)
 
 
 def _where_taken(decomposition: Callable[..., Any], refuses: Callable[..., bool]) -> Callable[..., Any]:

@@ -39,12 +39,18 @@ _SHOW_ALL = frozenset(present(aten, *"""
     _batch_norm_no_update _native_batch_norm_legit_no_training _reshape_alias _to_copy _unsafe_view addmm alias
     bucketize cat clone complex constant_pad_nd contiguous detach expand flip floor_divide hardswish leaky_relu lift
     lift_fresh lift_fresh_copy native_batch_norm permute polar repeat reshape roll rsub searchsorted special_ndtr
-    squeeze stack t transpose true_divide unsqueeze upsample_nearest2d upsample_nearest2d_backward view
+    squeeze stack t transpose true_divide unsqueeze upsample_nearest2d_backward view
     view_as_complex view_as_complex_copy view_as_real view_as_real_copy
 """.split()))  # fmt: skip
 _SHOW_PART = frozenset(present(aten, *"""
-    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward adaptive_max_pool2d adaptive_max_pool2d_backward avg_pool2d
-    avg_pool2d_backward col2im im2col max_pool2d_with_indices max_pool2d_with_indices_backward tril triu unfold_backward
+    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward
+    _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d adaptive_max_pool2d
+    adaptive_max_pool2d_backward avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward col2im im2col
+    max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices max_pool3d_with_indices_backward
+    reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward reflection_pad3d
+    reflection_pad3d_backward replication_pad1d replication_pad2d replication_pad3d tril triu unfold_backward
+    upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d
+    upsample_trilinear3d
 """.split()))  # fmt: skip
 _SHOW_NONE = frozenset(present(aten, *"""
     _assert_tensor_metadata empty_like full_like new_empty new_empty_strided new_full new_ones new_zeros ones_like

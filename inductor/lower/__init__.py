@@ -11,6 +11,8 @@ from . import (
     index_reductions,
     index_writes,
     indexing,
+    interpolation,
+    padding,
     partial_writes,
     patches,
     pointwise,
@@ -34,6 +36,6 @@ __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_grap
 # Importing these modules registers their lowerings.
 _MODULES = (
     batch_norm, complex_memory, convolution, creation, embedding_bags, flex_attention, index_reductions, index_writes,
-    indexing, partial_writes, patches, pointwise, pooling, products, random, reductions, resizing, scans, searching,
-    segments, sorting, views,
+    indexing, interpolation, padding, partial_writes, patches, pointwise, pooling, products, random, reductions,
+    resizing, scans, searching, segments, sorting, views,
 )  # fmt: skip

@@ -81,14 +81,14 @@ def unfold_backward(
         raise Unlowered
     dim %= val.dim()
     windows = grad.size[dim]
-    window = Window((val.shape[dim], 1), (size, 1), (step, 1), (0, 0))
+    window = Window((val.shape[dim],), (size,), (step,), (0,), (1,))
     if -(-size // step) > MAX_TAPS:
         raise Unlowered
     grad = grad.realize(graph)
 
     def inner_fn(index: tuple[Index, ...]) -> Any:
         total = None
-        for (place, _), (tap, _), mask in window.readers((index[dim], 0), (windows, 1)):
+        for (place,), (tap,), mask in window.readers((index[dim],), (windows,)):
 
             def element(place: Any = place, tap: Any = tap) -> Any:
                 return grad.load([*index[:dim], place, *index[dim + 1 :], tap])
@@ -101,10 +101,9 @@ def unfold_backward(
     return Pointwise(val.device, val.dtype, tuple(val.shape), inner_fn, cost, 4 * cost, tuple(val.stride()))
 
 
-def _places(window: Window) -> tuple[int, int]:
+def _places(window: Window) -> tuple[int, ...]:
     """The number of positions of a window per dimension."""
-    rows, columns = (
+    return tuple(
         (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, k, s, p, d in zip(window.size, window.kernel, window.stride, window.padding, window.dilation)
     )
-    return rows, columns

@@ -12,6 +12,7 @@ from ..ir.handler import ops
 from ..ir.nodes import Pointwise, TensorValue, compute_dtype
 from ..ir.symbolic import Index
 from .common import shared
+from .interpolation import nearest
 from .pooling import MAX_TAPS
 from .registry import LoweringGraph, Unlowered, lowering
 
@@ -21,11 +22,14 @@ def upsample_nearest2d(
     graph: LoweringGraph, x: TensorValue, output_size: Sequence[int], scales_h: float | None = None,
     scales_w: float | None = None,
 ) -> TensorValue:
-    """Each pixel repeated, a whole number of times along each dimension."""
+    """The nearest pixel of each place; most often each pixel a whole number of times along each dimension."""
     val = graph.val
     if val.device.type != "cpu":
         raise Unlowered
-    rows, columns = (_times(*each) for each in zip(x.size[-2:], val.shape[-2:], (scales_h, scales_w)))
+    try:
+        rows, columns = (_times(*each) for each in zip(x.size[-2:], val.shape[-2:], (scales_h, scales_w)))
+    except Unlowered:
+        return nearest(graph, x, (scales_h, scales_w))
     source = shared(graph, x)
 
     def inner_fn(index: tuple[Index, ...]) -> Any:

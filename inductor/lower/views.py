@@ -317,17 +317,16 @@ def _read_by_one_loop(node: fx.Node) -> bool:
 
 
 def _are_pairs(graph: LoweringGraph, tensors: Sequence[TensorValue]) -> bool:
-    """Whether these are two values of the result's dtype on the CPU, not both of them in memory."""
+    """Whether these are two values of the result's dtype on the CPU."""
     val = graph.val
     alike = all(x.dtype == val.dtype and tuple(x.size) == tuple(val.shape[:-1]) for x in tensors)
-    computed = not all(isinstance(x, BufferView) for x in tensors)
-    return len(tensors) == PAIR and alike and computed and val.device.type == "cpu" and 0 not in tuple(val.shape)
+    return len(tensors) == PAIR and alike and val.device.type == "cpu" and 0 not in tuple(val.shape)
 
 
 @lowering("stack")
 def stack(graph: LoweringGraph, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
-    """Tensors along a new dimension. Two computed ones along the last are interleaved in memory on the CPU: loops over
-    pairs are vectorized, loops over single elements are not."""
+    """Tensors along a new dimension. Two along the last are interleaved in memory on the CPU: loops over pairs are
+    vectorized, loops over single elements and ATen's copies are not."""
     dim %= graph.val.dim()
     if dim == graph.val.dim() - 1 and _are_pairs(graph, tensors):
         return store_interleaved(graph, tensors)

@@ -1,8 +1,10 @@
-"""A window that slides over the last two dimensions, used by pooling and depthwise convolution, and the windows
-that contain an element of the input, used by their gradients."""
+"""A window that slides over the last dimensions, used by pooling and depthwise convolution, and the windows that
+contain an element of the input, used by their gradients."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,53 +19,70 @@ _INT = torch.int64
 Test = Callable[[], Any]  # emits a comparison
 
 
-def pair(value: Any) -> tuple[int, int]:
-    """Expands one number, or a list of one or two, to a pair."""
+def for_each_dim(value: Any, dims: int) -> tuple[int, ...]:
+    """Expands one number, or a list of one, to a number for each of `dims` dimensions."""
     values = [value] if isinstance(value, int) else list(value)
-    return (values[0], values[-1])
+    return tuple(values * dims if len(values) == 1 else values)
+
+
+def pair(value: Any) -> tuple[int, ...]:
+    """Expands one number, or a list of one or two, to a pair."""
+    return for_each_dim(value, 2)
 
 
 @dataclass(frozen=True)
 class Window:
-    """A window of `kernel` taps per dimension that moves by `stride` over an input of `size`, with padding and
-    dilation."""
+    """A window of `kernel` taps per dimension that moves by `stride` over the last dimensions of an input, which have
+    `size`, with padding and dilation."""
 
-    size: tuple[int, int]
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    dilation: tuple[int, int] = (1, 1)
+    size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
 
-    def taps(self) -> Iterator[tuple[int, int]]:
+    @property
+    def dims(self) -> int:
+        """The number of dimensions over which the window moves."""
+        return len(self.size)
+
+    def taps(self) -> Iterator[tuple[int, ...]]:
         """All positions inside the window."""
-        yield from ((i, j) for i in range(self.kernel[0]) for j in range(self.kernel[1]))
+        yield from itertools.product(*map(range, self.kernel))
 
     @property
     def area(self) -> int:
         """The number of taps."""
-        return self.kernel[0] * self.kernel[1]
+        return math.prod(self.kernel)
 
-    def at(self, index: Sequence[Index], tap: tuple[Index, Index]) -> list[Index]:
+    def at(self, index: Sequence[Index], tap: Sequence[Index]) -> list[Index]:
         """The input index that a tap reads for output position `index`. In the padding it is outside the input."""
-        places = zip(index[-2:], self.stride, tap, self.dilation, self.padding)
-        return [*index[:-2], *(i * s + k * d - p for i, s, k, d, p in places)]
+        places = zip(index[-self.dims :], self.stride, tap, self.dilation, self.padding)
+        return [*index[: -self.dims], *(i * s + k * d - p for i, s, k, d, p in places)]
+
+    def number(self, place: Sequence[Index]) -> Index:
+        """The position of a place among all elements of the input, counted row by row."""
+        found: Index = 0
+        for i, n in zip(place, self.size):
+            found = found * n + i
+        return found
 
     def within(self, place: Sequence[Index]) -> Any:
         """A mask for whether an index is inside the input, or None if the ranges of its variables say that it is."""
-        limits = [(i, n, *bounds(i)) for i, n in zip(place[-2:], self.size)]
+        limits = [(i, n, *bounds(i)) for i, n in zip(place[-self.dims :], self.size)]
         return _all([test for i, n, low, high in limits for test in self._bounds(i, high, n, low)])
 
-    def inside(self, index: Sequence[Index], tap: tuple[int, int], out: Sequence[int]) -> Any:
+    def inside(self, index: Sequence[Index], tap: Sequence[int], out: Sequence[int]) -> Any:
         """A mask for whether a tap of output position `index` is inside the input, or None if it always is. `out` is
         the size of the output."""
         tests = []
-        for d, place in enumerate(self.at(index, tap)[-2:]):
+        for d, place in enumerate(self.at(index, tap)[-self.dims :]):
             low = tap[d] * self.dilation[d] - self.padding[d]
             tests += self._bounds(place, low + (out[d] - 1) * self.stride[d], self.size[d], low)
         return _all(tests)
 
     def load(
-        self, x: TensorValue, index: Sequence[Index], tap: tuple[int, int], out: Sequence[int],
+        self, x: TensorValue, index: Sequence[Index], tap: Sequence[int], out: Sequence[int],
         outside: float, prepare: Callable[[Any], Any] = lambda v: v,
     ) -> Any:
         """`prepare(element under the tap)`, or the constant `outside` in the padding."""
@@ -73,13 +92,12 @@ class Window:
         return ops.masked(mask, lambda: prepare(x.load(place)), outside)
 
     def readers(self, pixel: Sequence[Index], out: Sequence[int]) -> Iterator[tuple[list[Index], list[Index], Any]]:
-        """The taps that may read the element of the input at `pixel` (its last two coordinates), out of all output
+        """The taps that may read the element of the input at `pixel` (its last coordinates), out of all output
         positions: (output position, tap, mask for whether there is such a tap, or None). `out` is the size of the
         output."""
-        rows, columns = (list(self._along(d, pixel[d], out[d])) for d in range(2))
-        for row, i, tests_of_row in rows:
-            for column, j, tests_of_column in columns:
-                yield [row, column], [i, j], _all(tests_of_row + tests_of_column)
+        for along in itertools.product(*(list(self._along(d, pixel[d], out[d])) for d in range(self.dims))):
+            positions, taps, tests = zip(*along)
+            yield list(positions), list(taps), _all([test for of_dim in tests for test in of_dim])
 
     def _along(self, d: int, place: Index, out: int) -> Iterator[tuple[Index, Index, list[Test]]]:
         """`readers` along one dimension: (output coordinate, tap, tests that must all be true)."""

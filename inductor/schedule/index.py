@@ -93,6 +93,18 @@ class Compound:
         """The variables that occur."""
         return self._names
 
+    def coef(self, var: str) -> AnySize | None:
+        """The coefficient of `var`, 0 if it does not occur; None if it occurs in a division."""
+        total: AnySize = 0
+        for operand, coef in self.terms:
+            if isinstance(operand, Affine):
+                total = total + coef * operand.coef(var)
+            elif operand == var:
+                total = total + coef
+            elif not isinstance(operand, str) and var in operand.names():
+                return None
+        return total
+
     def substitute(self, env: Mapping[str, Affine]) -> Compound:
         """The index with each variable that is in `env` replaced by its value there."""
         if self._names.isdisjoint(env):

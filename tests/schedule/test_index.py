@@ -87,3 +87,11 @@ def test_printing_records_the_size_symbols():
     assert printer.symbols == {"size0"}
     assert printer.index(from_ir(symbol(SYMS[2]) // (columns + 3))) == "((i2) / (size1 + 3))"
     assert printer.symbols == {"size0", "size1"}
+
+
+def test_coefficients_beside_divisions():
+    """The coefficient of a variable is the step of the index along it, where it is in no division."""
+    inside = from_ir(symbol(SYMS[2]) * 5 + (symbol(SYMS[1]) + 3) // 4 + symbol(SYMS[0]))
+    assert isinstance(inside, Compound)
+    assert [inside.coef(name) for name in ("i0", "i1", "i2", "other")] == [1, None, 5, 0]
+    assert inside.substitute({"i2": Affine((("r0", 4), ("r1", 1)))}).coef("r0") == 20

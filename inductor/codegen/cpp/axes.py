@@ -10,6 +10,7 @@ from ...ir.size import AnySize, hint, same
 from ...schedule.index import Affine, Compound, FloorDiv, Index, Mod, add, scale, simplified, variable
 from ...schedule.node import Group
 
+_SHUFFLED = {2: 0.5, -1: 0.25}  # strides of vectors that are loaded and shuffled, and their cost
 SHORT_ROW, SHORT_ROW_COST = 8, 2  # a row of fewer elements leaves most lanes empty; in the unit of `_misses`
 MIN_PART = 8  # a dimension is divided into parts of at least so many elements
 
@@ -73,15 +74,15 @@ def steps(index: Affine, name: str) -> bool:
 
 def _misses(var: tuple[str, AnySize], indices: Iterable[Index]) -> float:
     """The cost of vectorizing along a variable: accesses with a stride other than 0 or 1 count most, those with a
-    stride of 2 (parts of complex numbers) half as much; fewer than 4 elements, and no access that depends on the
+    stride of 2 (parts of complex numbers) or -1 less; fewer than 4 elements, and no access that depends on the
     variable, count against it too."""
     name, size = var
     bad = 0.0
     for i in indices:
-        pairs = isinstance(i, Affine) and same(i.coef(name), 2)
-        far = name in i.names() if not isinstance(i, Affine) else not steps(i, name)
-        bad += far * (0.5 if pairs else 1)
-    constant = all(isinstance(i, Affine) and same(i.coef(name), 0) for i in indices)
+        coef = i.coef(name)
+        if coef is None or not (same(coef, 0) or same(coef, 1)):
+            bad += _SHUFFLED.get(coef, 1) if type(coef) is int else 1
+    constant = all(name not in i.names() for i in indices)
     return 2 * bad + (hint(size) < 4) + constant
 
 

@@ -243,6 +243,9 @@ class Emitter(KernelWriter):
         if value.op in ("logical_and", "bitwise_and"):
             known = [self._truth(a) for a in value.args]
             return False if False in known else True if all(known) else None
+        if value.op == "logical_not":
+            inner = self._truth(value.args[0])
+            return None if inner is None else not inner
         if self._segment is None or value.op not in ("lt", "le", "gt", "ge"):
             return None
         left, right = value.args
@@ -269,10 +272,7 @@ class Emitter(KernelWriter):
 
     def step(self, index: Index) -> AnySize | None:
         """The stride of an index along the vector variable, or None if it is not constant."""
-        var = self.axes.vector or ""
-        if isinstance(index, Affine):
-            return index.coef(var)
-        return None if var in index.names() else 0
+        return index.coef(self.axes.vector or "")
 
     def _lanes(self) -> str:
         return self.tail or "W"
@@ -300,7 +300,10 @@ class Emitter(KernelWriter):
             return self.emit(value.kind, vector, f"bcast({zero})" if vector else zero)
         first = int(masked)
         masked = masked and truth is None
-        mask = self.get(value.args[0], vector) if masked else None
+        condition = self._undecided(value.args[0]) if masked else None
+        if condition is not None and vector and not self.is_vector(condition):  # in all lanes alike
+            return self._load_if(value, condition)
+        mask = None if condition is None else self.get(condition, vector)
         p = self.pointer_to(buf)
         index, pairs = self._settled(index, tuple(zip(names, value.args[first:])), vector)
         at = self.printer.index(index)
@@ -326,6 +329,34 @@ class Emitter(KernelWriter):
         if pairs and isinstance(index, Affine) and mask is None:
             return self._gather_affine(value.kind, index, pairs, p)
         return self._gather(value.kind, pairs, f"ld1({p} + {self._lane_text(index)})", mask)
+
+    def _undecided(self, condition: Val) -> Val:
+        """The part of a condition that is not known to be true throughout the current segment."""
+        while condition.op in ("logical_and", "bitwise_and"):
+            rest = [each for each in condition.args if not self._truth(each)]
+            if len(rest) != 1:
+                break
+            condition = rest[0]
+        return condition
+
+    def _load_if(self, value: Val, condition: Val) -> str:
+        """A vector that is loaded if a scalar condition is true, and zero otherwise."""
+        buf, index, names = value.attrs
+        index, pairs = self._settled(index, tuple(zip(names, value.args[1:])), True)
+        p, step, kind = self.pointer_to(buf), self.step(index), value.kind
+        at, rest = self.printer.index(index), f", {self.tail}" if self.tail else ""
+        if pairs or step is None:
+            lane = f"[&](int k) {{ {self._symbols(pairs, True)}return ld1({p} + {self._lane_text(index)}); }}"
+            text = f"each_of<{VECTOR[kind]}>({self._lanes()}, {lane})"
+        elif same(step, 1):
+            text = f"ld({p} + {at}{rest})"
+        elif same(step, 0):
+            text = f"bcast(ld1({p} + {at}))"
+        elif type(step) is int and step in _SHUFFLED:
+            text = f"ld_step<{VECTOR[kind]}, {step}>({p} + {at}{rest})"
+        else:
+            text = f"ld_apart<{VECTOR[kind]}>({p} + {at}, (int64_t){self.printer.size(step)}{rest})"
+        return self.emit(kind, True, f"{self.get(condition, False)} ? {text} : {VECTOR[kind]}{{}}")
 
     def _load_tile(self, kind: str, pointer: str, index: Index) -> str | None:
         """A load from a tile, if one is contiguous across the vectors."""

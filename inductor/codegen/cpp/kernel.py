@@ -483,9 +483,9 @@ class Kernel(Emitter):
         for value in self.values.table.values():
             if value.op in ("lt", "le", "gt", "ge") and value.args[0].op == "index" and value.args[1].op == "constant":
                 index = value.args[0].attrs[0]
-                if isinstance(index, Affine) and index.terms == ((var, 1),):
-                    at = value.args[1].attrs[1] - index.const + (value.op in ("le", "gt"))
-                    cuts |= {at} if 0 < at < size else set()
+                if isinstance(index, Affine) and index.names() == {var}:
+                    at = _turn(index.coef(var), value.args[1].attrs[1] - index.const + (value.op in ("le", "gt")))
+                    cuts |= {at} if at is not None and 0 < at < size else set()
         ends = sorted(cuts)
         return list(zip(ends, ends[1:])) if 2 < len(ends) <= MAX_SEGMENTS + 1 else []
 
@@ -514,6 +514,13 @@ class Kernel(Emitter):
                 self.prepare(store)
         for store in stores:
             self.store(store)
+
+
+def _turn(coef: AnySize, limit: AnySize) -> int | None:
+    """The first integer x for which the outcome of `coef * x < limit` is not that for smaller ones."""
+    if type(coef) is not int or type(limit) is not int:
+        return None
+    return -(-limit // coef) if coef > 0 else limit // coef + 1
 
 
 def _needs_lines(value: Val) -> bool:

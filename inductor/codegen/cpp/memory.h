@@ -123,12 +123,35 @@ template <class V, class T> INL V ld_masked(const T* p, vm m) {
   if (b) for (int k = 0; k < W; ++k) if (b >> k & 1) setlane(r, k, ld1(p + k));
   return r;
 }
+#if W == 16 && defined(MASKED_HALVES)
+template <class V> INL vf ld_masked(const float* p, vm m) {
+  return (vf)__builtin_ia32_loadups512_mask(p, v16sf_{}, (short)bits(m));
+}
+template <class V> INL vf ld_masked(const bf16* p, vm m) {
+  return up_bf16((vh)__builtin_ia32_loaddquhi256_mask((const short*)p, v16hi_{}, (short)bits(m)));
+}
+template <class V> INL vi ld_masked(const int32_t* p, vm m) {
+  return (vi)__builtin_ia32_loaddqusi512_mask(p, v16si_{}, (short)bits(m));
+}
+#elif W == 8 && defined(MASKED_HALVES)
+template <class V> INL vf ld_masked(const float* p, vm m) { return __builtin_ia32_maskloadps256((const vf*)p, (v8si_)m.m); }
+template <class V> INL vi ld_masked(const int32_t* p, vm m) {
+  return (vi)__builtin_ia32_maskloadps256((const vf*)p, (v8si_)m.m);
+}
+#endif
 // A vector of `f(k)`, made at once: lane after lane, each would wait for the one before.
 template <class F> INL vf each(F f, vf) { return vf{LOWER(f), UPPER(f)}; }
 template <class F> INL vi each(F f, vi) { return vi{LOWER(f), UPPER(f)}; }
 template <class F> INL vd each(F f, vd) { return {hd{LOWER(f)}, hd{UPPER(f)}}; }
 template <class F> INL vl each(F f, vl) { return {hl{LOWER(f)}, hl{UPPER(f)}}; }
 template <class F> INL vm each(F f, vm) { vm r = {}; LANES(k) setlane(r, k, f(k)); return r; }
+// A vector of `f(k)` in the first `n` lanes, the others zero.
+template <class V, class F> INL V each_of(int64_t n, F f) {
+  if (n == W) return each(f, V{});
+  V r = {};
+  for (int k = 0; k < n; ++k) setlane(r, k, f(k));
+  return r;
+}
 // Element `at[k]` of `p` in each of the first `n` lanes, the others zero. The places are read from memory: to extract them
 // from registers takes as long as the loads.
 template <class V, class T> INL V gather(const T* p, vl at) {
