@@ -22,8 +22,9 @@ LAYERS: dict[str, list[str]] = {
         "version", "_C", "bytecode", "core", "errors", "signature", "exc", "config", "metrics", "graph_retry",
         "torch_resets", "callables", "module", "originals", "report", "stance", "markers", "options", "vars",
         "requirements", "dynamic", "emit", "interp", "backends", "example_inputs", "entries", "frame_cache",
-        "recompile", "skipped_frames", "sibling_captures", "driver", "lazy_compiler", "shared_captures", "cache_artifacts", "backward",
-        "api", "export", "packaging", "stage_programs", "testing", "cli", "__init__", "__main__",
+        "recompile", "skipped_frames", "sibling_captures", "driver", "lazy_compiler", "shared_captures",
+        "cache_artifacts", "backward", "api", "export", "packaging", "stage_programs", "testing", "cli", "__init__",
+        "__main__",
     ],
     "pyframe.vars": [
         "__init__", "codegen", "traced_graph", "tracer", "registry", "polyfills", "protocol", "containers", "objects",
