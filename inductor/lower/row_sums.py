@@ -3,8 +3,8 @@
 A float32 copy of the whole tensor would be filled with zeros, added to and rounded, although most of its rows get one
 row, or none. So the indices of each row are counted first. A row that is the only one of its index is written to the
 result at once; the others are added to the copy, of which only their sums are set to zero before and rounded after.
-The rest of the copy is never touched. With 16,384 rows of 1,024 elements in bfloat16 and 32,000 sums, kernels of this
-form took 57 us on an H200, and those for the whole copy 133 us.
+The rest of the copy is never touched. With 16,384 rows of 1,024 elements in bfloat16 and 32,000 sums, these kernels
+take 60 us on an H200, and those for the whole copy 131 us.
 """
 
 from __future__ import annotations
