@@ -108,7 +108,7 @@ def generate_sizes(
     """Like `generate`, for all sizes that satisfy the assumptions made while compiling."""
     with stub_torch_compiler:
         with report.phase("aot"):
-            aten = to_aten(gm, sized.fakes, decompositions())
+            aten = to_aten(gm, sized.fakes, decompositions(), sized.symbols.mode)
             prepare(aten.graph)
             aten = _transformed(aten, options)
         with report.phase("passes"):
@@ -177,7 +177,8 @@ def trace_training(
 ) -> tuple[JointGraph, Halves, TrainingSpec]:
     """The joint graph of a graph, its partition, and their description. `tensors`: as for `to_joint`."""
     with stub_torch_compiler, report.phase("joint"):
-        joint = to_joint(gm, inputs, training_decompositions(), sized.fakes if sized else None, tensors)
+        known, mode = (sized.fakes, sized.symbols.mode) if sized else (None, None)
+        joint = to_joint(gm, inputs, training_decompositions(), known, tensors, mode)
         note("joint", joint.graph)
         joint = replace(joint, graph=apply_to_aten(transforms, "joint", joint.graph))
     with stub_torch_compiler, report.phase("passes"):

@@ -116,12 +116,14 @@ def to_aten(
     gm: torch.fx.GraphModule,
     inputs: Sequence[torch.Tensor],
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    mode: FakeTensorMode | None = None,
 ) -> AtenGraph:
-    """Trace `gm` on fake copies of `inputs`. NotFunctional if removing mutation fails or changes results."""
+    """Trace `gm` on fake copies of `inputs`. NotFunctional if removing mutation fails or changes results. `mode`: that
+    of the inputs among which numbers are, as symbols; some graphs take numbers alone."""
     named = dict(attributes_of(gm))
     attributes = tuple(named.values())
-    _refuse(inputs, attributes)
-    mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or fake_mode()
+    _refuse(inputs, attributes, numbers=mode is not None)
+    mode = mode or next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or fake_mode()
     with stub_torch_compiler:
         fakes = [_fake(x, mode) for x in (*inputs, *attributes)]
     forget_tensors(mode)
@@ -416,8 +418,8 @@ def mutable(x: Any) -> Any:
     return x
 
 
-def _refuse(inputs: Sequence[Any], attributes: Sequence[torch.Tensor]) -> None:
-    numbers = any(isinstance(x, FakeTensor) and x.fake_mode.shape_env for x in inputs)  # among symbols
+def _refuse(inputs: Sequence[Any], attributes: Sequence[torch.Tensor], numbers: bool) -> None:
+    """NotFunctional for inputs that cannot be traced. `numbers`: they may be symbols or ints, too."""
     if not all(isinstance(x, torch.Tensor) or (numbers and isinstance(x, torch.SymInt | int)) for x in inputs):
         raise NotFunctional("an input is not a tensor")
     if torch.is_grad_enabled() and any(x.requires_grad for x in (*inputs, *attributes) if isinstance(x, torch.Tensor)):

@@ -14,7 +14,12 @@ from typing import Any
 import torch
 import torch.fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.utils import _pytree as pytree
 
 from ..autocast import is_autocast_enabled
@@ -91,20 +96,21 @@ def to_joint(
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     known: Sequence[Any] | None = None,
     tensors: tuple[tuple[torch.Tensor, ...], Mapping[str, int]] | None = None,
+    mode: FakeTensorMode | None = None,
 ) -> JointGraph:
     """Trace `gm` and its gradients on fake copies of `inputs`, which stay unchanged.
 
-    `known`: the fake copies, with symbols for varying sizes and for ints. Numbers are then not graph nodes but symbols
-    in arguments and results, which forward and backward both know. Random operators are not decomposed, so that they
-    draw eager's numbers. `tensors`: what `module_tensors` returned for the original inputs, if `inputs` are fake copies
-    of them. NotFunctional if the graph cannot be compiled, for example because eager raises an error;
+    `known`: the fake copies of `mode`, with symbols for varying sizes and for ints. Numbers are then not graph nodes
+    but symbols in arguments and results, which forward and backward both know. Random operators are not decomposed, so
+    that they draw eager's numbers. `tensors`: what `module_tensors` returned for the original inputs, if `inputs` are
+    fake copies of them. NotFunctional if the graph cannot be compiled, for example because eager raises an error;
     RecordedWrites says where the graph has to be split.
     """
     if known is None and not all(isinstance(x, torch.Tensor) for x in inputs):
         raise NotFunctional("an input is not a tensor")
     attributes, names = tensors or module_tensors(gm, inputs)
     given = (*(known or inputs), *attributes)
-    mode = next((x.fake_mode for x in given if isinstance(x, FakeTensor)), None) or fake_mode()
+    mode = mode or next((x.fake_mode for x in given if isinstance(x, FakeTensor)), None) or fake_mode()
     primals = (*inputs, *attributes)
     fakes = [mode.from_tensor(x, static_shapes=True) if _is_real(x) else x for x in given]
     forget_tensors(mode)

@@ -36,7 +36,9 @@ INT64 = 1 << 63  # the first integer that kernels cannot take
 
 
 class Sizes:
-    """Where in the inputs to read each symbol's value. `names` gives the symbols names: size0, size1 ..."""
+    """Where in the inputs to read each symbol's value. `names` gives the symbols names: size0, size1 ...
+
+    An expression, such as `Min(4, u0)`, is a symbol of its own where it cannot be computed from others."""
 
     def __init__(self, examples: Sequence[Any]) -> None:
         self.places: dict[Any, tuple[int, str, int]] = {}
@@ -52,9 +54,13 @@ class Sizes:
         for expr, place in symbolic:
             if expr.is_Symbol:
                 self.places.setdefault(expr, place)
-        for expr, place in symbolic:
-            if expr.free_symbols - self.places.keys():
-                self.places.setdefault(expr, place)
+        if symbolic:
+            # imported here because it imports sympy, as whatever made these sizes has done
+            from .symbols import is_in_terms
+
+            for expr, place in symbolic:
+                if not is_in_terms(expr, self.places):
+                    self.places[expr] = place
         self.names = {key: f"size{k}" for k, key in enumerate(self.places)}
 
     def values(self, args: Sequence[Any]) -> dict[str, int]:

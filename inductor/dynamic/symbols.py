@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,6 +136,7 @@ _RULES: dict[type, Callable[[list[Any]], AnySize]] = {
     sympy.Max: max, functions.Max: max, sympy.Min: min, functions.Min: min,
 }  # fmt: skip
 
+_CHOICES = {sympy.Max, sympy.Min, functions.Max, functions.Min}
 
 # an op of the loop IR, and extra arguments after those of the expression
 _REAL_RULES: dict[type, tuple[Any, ...]] = {
@@ -244,8 +245,15 @@ def fake_inputs(
 
 
 def in_terms(expr: Any, given: Mapping[Any, Any]) -> Any:
-    if expr in given:
-        return given[expr]
-    if isinstance(expr, sympy.Max | sympy.Min | functions.Max | functions.Min):
-        raise Unsupported(f"an input of size {expr}")
-    return _evaluated(expr, lambda part: in_terms(part, given))
+    """The value of an expression that `is_in_terms` of the keys of `given`, for these values of theirs."""
+    return given[expr] if expr in given else _evaluated(expr, lambda part: in_terms(part, given))
+
+
+def is_in_terms(expr: Any, known: Container[Any]) -> bool:
+    """Whether the value of an expression can be computed from those of the expressions in `known` without comparing
+    them: the larger one of two sizes would be assumed to be the one that is larger in the first call."""
+    if expr in known or isinstance(expr, sympy.Integer):
+        return True
+    if isinstance(expr, sympy.Pow):
+        return expr.exp.is_Integer and is_in_terms(expr.base, known)
+    return type(expr) in _RULES.keys() - _CHOICES and all(is_in_terms(part, known) for part in expr.args)

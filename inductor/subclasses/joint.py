@@ -95,7 +95,7 @@ def to_inner_joint(
         if node.op == "call_function" and node.name not in trace.early:
             node.meta[_TAG] = _BACKWARD
     with fake_trace(mode):
-        aten = to_aten(graph, [*fakes, *layouts], table)
+        aten = to_aten(graph, [*fakes, *layouts], table, mode if mode.shape_env is not None else None)
     writes = _writes_apart(aten.graph, aten.mutated, len(fakes))
     parameters = [state.is_leaf and state.requires_grad or form is not None for state, form in zip(states, forms)]
     permanent = [stays for stays, form in zip(parameters, forms) for _ in range(1 if form is None else form.count())]

@@ -105,6 +105,42 @@ def test_of_alternatives_one_that_holds_is_assumed():
     assert not program.serves({"size0": 5, "size1": 6, "size2": 4})
 
 
+def test_graphs_between_cuts_that_take_numbers_alone(monkeypatch):
+    made = compilations(monkeypatch)
+
+    def fn(x):
+        return torch.arange((x > 0).nonzero().shape[0]) * 2
+
+    fast = pyframe.compile(fn)
+    for n in (5, 8, 12, 20):
+        x = torch.arange(float(n)) - 2
+        compare(fast(x), fn(x))
+    assert made and all(graph.compiled == 0 for graph in made)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_inputs_whose_size_is_the_smaller_of_two(requires_grad, monkeypatch):
+    """What is known of such a size beside the other input, whose size it depends on, is its value in each call."""
+    made = compilations(monkeypatch)
+
+    def fn(x):
+        places = (x > 0).nonzero()[:, 0]
+        few = places[:4]
+        return (x[few] * 2).sum() + (x[places] * 3).sum() + torch.nonzero(few + 1).sum() + few.shape[0]
+
+    fast = pyframe.compile(fn, dynamic=True)
+    for n in (5, 8, 12, 4, 3):
+        x = (torch.arange(float(n)) - 1).requires_grad_(requires_grad)
+        y = x.detach().clone().requires_grad_(requires_grad)
+        got, want = fast(x), fn(y)
+        compare(got, want)
+        if requires_grad:
+            got.backward()
+            want.backward()
+            compare(x.grad, y.grad)
+    assert made and all(graph.compiled == 0 for graph in made)
+
+
 def test_small_sizes_are_compiled_for_themselves():
     def fn(x, y):
         return (x + y).sum(0), x * y
