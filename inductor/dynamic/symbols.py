@@ -145,8 +145,29 @@ _REAL_RULES: dict[type, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
+_EXACT = 1 << 22  # integers below this times a size are exact in float64
+
+
+def _rounded_multiple(expr: Any) -> tuple[int, Any, int] | None:
+    """(p, n, q) if an expression is a size times a float, rounded down to an integer, and is `p * n // q`: the float
+    is p / q, and exact. So is the size of `F.interpolate(x, scale_factor=1.5)`."""
+    if not isinstance(expr, functions.FloorToInt | functions.TruncToInt):
+        return None
+    factors = expr.args[0].args if isinstance(expr.args[0], sympy.Mul) else expr.args
+    numbers = [x for x in factors if isinstance(x, sympy.Float)]
+    sizes = [x.args[0] for x in factors if isinstance(x, functions.ToFloat)]
+    if len(sizes) != 1 or len(numbers) + 1 != len(factors):
+        return None
+    p, q = math.prod(map(float, numbers)).as_integer_ratio()
+    towards_zero = isinstance(expr, functions.TruncToInt) and not sizes[0].is_nonnegative
+    return (p, sizes[0], q) if 0 < p < _EXACT and q < _EXACT and not towards_zero else None
+
+
 def _evaluated(expr: Any, of: Callable[[Any], Any]) -> Any:
     """Evaluate a sympy expression, with `of` for its parts. Unsupported for an expression without a rule."""
+    if (multiple := _rounded_multiple(expr)) is not None:
+        p, n, q = multiple
+        return p * of(n) // q
     if isinstance(expr, sympy.Integer):
         return int(expr)
     if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and 0 < int(expr.exp) < 8:
@@ -256,4 +277,6 @@ def is_in_terms(expr: Any, known: Container[Any]) -> bool:
         return True
     if isinstance(expr, sympy.Pow):
         return expr.exp.is_Integer and is_in_terms(expr.base, known)
+    if (multiple := _rounded_multiple(expr)) is not None:
+        return is_in_terms(multiple[1], known)
     return type(expr) in _RULES.keys() - _CHOICES and all(is_in_terms(part, known) for part in expr.args)

@@ -141,6 +141,21 @@ def test_inputs_whose_size_is_the_smaller_of_two(requires_grad, monkeypatch):
     assert made and all(graph.compiled == 0 for graph in made)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+@pytest.mark.parametrize("scale", [0.25, 0.375, 0.5, 1.0, 1.5, 2])
+def test_sizes_that_are_a_multiple_rounded_down(scale, mode, monkeypatch):
+    made = compilations(monkeypatch)
+
+    def fn(x):
+        return torch.nn.functional.interpolate(x, scale_factor=scale, mode=mode) * 2
+
+    fast = pyframe.compile(fn, dynamic=True)
+    for n in (9, 12, 13, 20, 17):
+        x = torch.randn(1, 2, n, n + 4)
+        compare(fast(x), fn(x))
+    assert made and all(graph.compiled == 0 for graph in made)
+
+
 def test_small_sizes_are_compiled_for_themselves():
     def fn(x, y):
         return (x + y).sum(0), x * y
