@@ -5,6 +5,7 @@ Some fake implementations accept a wrong size or dtype of the tensor that is wri
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
 # The same operators as methods: `x.__iadd__(y)`.
 _METHODS = {f"__{run.__name__}__": computes for run, computes in _OPERATORS.items()} | {"__idiv__": operator.truediv}
 _WRITES_OF_ITEMS = {operator.setitem, "__setitem__"}  # into a part of the first argument
+_FILL_DIAGONAL = ("fill_diagonal_", torch.Tensor.fill_diagonal_, torch.ops.aten.fill_diagonal_.default)
 # Methods whose fake implementations do not compare the sizes of other operands with those of the first.
 _SIZES_UNCHECKED = {"masked_scatter_"}
 
@@ -117,6 +119,22 @@ def _shares_partly(x: torch.Tensor, y: torch.Tensor) -> bool:
     return not (same and not _was_resized(x, tuple(y.shape)))
 
 
+def _fill_diagonal(
+    run: Callable[..., Any], x: torch.Tensor, fill_value: float, wrap: bool = False
+) -> torch.Tensor:
+    """`x.fill_diagonal_(fill_value, wrap)`. ATen writes through `as_strided`, which functionalization refuses for views
+    of views; most diagonals are views that it knows."""
+    rest = set(x.shape[1:])
+    one_diagonal = x.dim() == 2 and not (wrap and x.shape[0] > x.shape[1]) or x.dim() > 2 and rest == {x.shape[0]}  # noqa: PLR2004
+    if not one_diagonal or not isinstance(fill_value, int | float | complex):
+        return run(x, fill_value, wrap)
+    diagonal = x
+    while diagonal.dim() > 1:
+        diagonal = diagonal.diagonal(0, 0, 1)
+    diagonal.fill_(fill_value)
+    return x
+
+
 def run_in_place(
     run: Callable[..., Any], target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
@@ -126,6 +144,8 @@ def run_in_place(
     In-place operators run without autocast: eager does not cast their operands, but would cast those of the functional
     operators that functionalization replaces them by.
     """
+    if target in _FILL_DIAGONAL:
+        run = functools.partial(_fill_diagonal, run)
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     computes = _METHODS.get(target) if isinstance(target, str) else _OPERATORS.get(target)
     writes = writes_in_place(target)

@@ -146,3 +146,28 @@ def test_out_tensors(name, dynamic):
 def test_matrices_without_a_factor(fn, requires_grad):
     with pytest.raises(torch.linalg.LinAlgError):
         pyframe.compile(fn)(torch.eye(3, requires_grad=requires_grad))
+
+
+DIAGONALS = {
+    "of a product": lambda x: torch.einsum("bi,ci->bc", x, x.flip(0)).fill_diagonal_(2),
+    "of a view of a view": lambda x: (x @ x.mT).view(4, -1).t().unsqueeze(0).squeeze(0).fill_diagonal_(2.5),
+    "of many rows": lambda x: torch.cat([x * 2, x, x]).t().t().fill_diagonal_(3),
+    "of many columns": lambda x: torch.cat([x * 2, x, x], 1).t().t().fill_diagonal_(3, wrap=True),
+    "that wraps": lambda x: torch.cat([x * 2, x, x]).fill_diagonal_(3, wrap=True),
+    "of three dimensions": lambda x: (x * 2)[:, :, None].expand(4, 4, 4).contiguous().permute(1, 2, 0).fill_diagonal_(1),
+    "of a copy": lambda x: x.clone().fill_diagonal_(1) + x,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIAGONALS)
+def test_diagonals_are_filled_in_the_graph(name):
+    """ATen writes through `as_strided`, which cannot be made functional for a view of a view."""
+    fn = DIAGONALS[name]
+    x = torch.randn(4, 4, requires_grad=True)
+    y = x.detach().clone().requires_grad_()
+    want, got = fn(x), pyframe.compile(fn, options={"strict": True})(y)
+    torch.testing.assert_close(got, want)
+    assert got.stride() == want.stride()
+    want.pow(2).sum().backward()
+    got.pow(2).sum().backward()
+    torch.testing.assert_close(y.grad, x.grad)

@@ -83,9 +83,10 @@ with stub_torch_compiler:
     assert sys.modules["torch._dynamo.config"] is config
     import torch._inductor.config as other
     assert sys.modules["torch._inductor.config"] is other
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 with config.patch(fake_tensor_cache_enabled=False):
-    assert not fake_mode().cache_enabled
-assert fake_mode().cache_enabled and "from_tensor" not in vars(fake_mode())
+    assert not fake_mode(shape_env=ShapeEnv()).cache_enabled
+assert fake_mode(shape_env=ShapeEnv()).cache_enabled and "from_tensor" not in vars(fake_mode())
 """)
 
 
