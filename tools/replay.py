@@ -177,11 +177,11 @@ def normalized(text: str) -> str:
 
 
 def stages(folder: Path) -> dict[str, str]:
-    """The text of each stage of a program, in the order in which it was written."""
+    """The text of each stage of a program in the order in which it was written; not what keys of graphs are made of."""
     texts: dict[str, list[str]] = defaultdict(list)
     for path in sorted(folder.glob("[0-9]*_*")) if folder.exists() else ():
         texts[path.stem.split("_", 1)[1].removeprefix("inductor_")].append(path.read_text())
-    return {stage: "\n".join(parts) for stage, parts in texts.items()}
+    return {stage: "\n".join(parts) for stage, parts in texts.items() if stage != "keys"}
 
 
 def differences(before: Path, after: Path) -> Iterator[tuple[str, str, list[str]]]:

@@ -58,7 +58,7 @@ def worker(rank: int, store: str) -> None:
         torch.testing.assert_close(own.full_tensor(), other, rtol=1e-3, atol=1e-4)
     if rank == 0:
         print(f"graphs {pyframe.counters['graphs']}, equal to one process with the whole batch after 3 steps")
-        assert pyframe.counters["graphs"] == 3
+        assert pyframe.counters["graphs"] == 2  # of the first block, whose input needs no gradient, and of all others
     dist.barrier()  # no process ends while another one still waits for it
     dist.destroy_process_group()
 
