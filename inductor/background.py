@@ -117,7 +117,7 @@ class Building:
         start = time.perf_counter()
         try:
             self._kernels = [build_kernels(artifact, processes) for artifact in self._artifacts]
-        except Exception as error:  # raised, or told in a warning, by the next call
+        except Exception as error:  # raised, or shown in a warning, by the next call
             self._error = error
         seconds = self._report.seconds
         seconds["build"] = seconds.get("build", 0.0) + time.perf_counter() - start

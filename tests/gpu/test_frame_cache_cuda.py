@@ -129,6 +129,6 @@ def differences(one: Sequence[str], other: Sequence[str]) -> list[str]:
 def test_different_keys_are_told() -> None:
     first = ["[keys] graph 1:", "    (a, b, c)", "    x", "[cache] graph 1: miss", "    no part"]
     second = ["[keys] graph 2:", "    (a, d, c)", "    x"]
-    told = different_keys(first, second)
-    assert told == "new key: graph 2:\n  was (a, b, c)\n  is  (a, d, c)\n  in  [('b', 'd')]"
+    shown = different_keys(first, second)
+    assert shown == "new key: graph 2:\n  was (a, b, c)\n  is  (a, d, c)\n  in  [('b', 'd')]"
     assert different_keys(first, first) == ""

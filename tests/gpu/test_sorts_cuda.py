@@ -49,7 +49,7 @@ def same(got, want):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Compiles anew and without a comparison with ATen's time, and checks that kernels do all `sorts`."""
+    """Compiles again, and without a comparison with ATen's time, and checks that kernels do all `sorts`."""
     written, emit = [], sort.emit
     monkeypatch.setattr(sort, "emit", lambda *args: written.append(args) or emit(*args))
 
