@@ -19,7 +19,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _NEVER = 2**31 - 1  # collections of the middle generation between full ones; the largest number that CPython takes
-
+# A program that freezes objects freezes all that there are, some thousands; CPython 3.12 itself starts with hundreds.
+_LEAST_FROZEN = 1000
 
 _set_by_program: list[int] = []  # the program's number of such collections, while full ones are postponed
 
@@ -57,8 +58,8 @@ def as_program_set(work: Callable[[], T]) -> T:
 
 def _start_again() -> None:
     """Set the counts of collections to 0. CPython does that where it freezes objects; unless the program has frozen
-    some, they are as before after it."""
-    if not gc.get_freeze_count():
+    some, they are as before after it (but for those that CPython 3.12 freezes itself)."""
+    if gc.get_freeze_count() < _LEAST_FROZEN:
         gc.collect(1)  # young garbage would wait for the next full collection
         gc.freeze()
         gc.unfreeze()
