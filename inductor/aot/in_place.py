@@ -125,7 +125,7 @@ def _fill_diagonal(
     """`x.fill_diagonal_(fill_value, wrap)`. ATen writes through `as_strided`, which functionalization refuses for views
     of views; most diagonals are views that it knows."""
     rest = set(x.shape[1:])
-    one_diagonal = x.dim() == 2 and not (wrap and x.shape[0] > x.shape[1]) or x.dim() > 2 and rest == {x.shape[0]}  # noqa: PLR2004
+    one_diagonal = x.dim() == 2 and not (wrap and x.shape[0] > x.shape[1]) or x.dim() > 2 and rest == {x.shape[0]}
     if not one_diagonal or not isinstance(fill_value, int | float | complex):
         return run(x, fill_value, wrap)
     diagonal = x

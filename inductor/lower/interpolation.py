@@ -220,7 +220,7 @@ def _interpolated(
         found = along.value(found)
         rest = order[n + 1 :]
         if taps > 1 and rest and (d == adjacent or adjacent in rest[:1]):
-            found = store(graph, found, _as(found.size, stride))
+            found = store(graph, found, _dense_strides(found.size, stride))
     out = found
     return Pointwise(
         val.device, val.dtype, tuple(val.shape), lambda i: ops.to_dtype(out.load(i), compute_dtype(val.dtype)),
@@ -228,7 +228,7 @@ def _interpolated(
     )  # fmt: skip
 
 
-def _as(size: Sequence[int], stride: Sequence[int]) -> list[int]:
+def _dense_strides(size: Sequence[int], stride: Sequence[int]) -> list[int]:
     """Dense strides for `size`, with the dimensions in the order of `stride`."""
     found = [0] * len(size)
     step = 1
