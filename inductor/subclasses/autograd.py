@@ -20,7 +20,7 @@ from ..aot.training_spec import Layout, Rerunning, TrainingSpec, rerunning
 from ..eager.operator_errors import run_with_aten
 from .functionalize import Part, finishing
 from .joint import InnerJoint, Tangent
-from .wrapper_tensors import flattening
+from .wrapper_tensors import as_tangent, flattening
 
 Compiled = Callable[..., list[torch.Tensor]]
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -96,13 +96,14 @@ def _make_function(
         @staticmethod
         def backward(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
             given = [tangents[k] for k in differentiable]
-            if torch.is_grad_enabled() or not gradients.take(given):
+            converted = None if torch.is_grad_enabled() else gradients.converted(given)
+            if converted is None:
                 return rerun(ctx, given)
             stored = ctx.saved_tensors
             ctx.maybe_clear_saved_tensors()
             flat = flatten_held(stored[: len(held)])
             primals = [flat[k] if i < len(owners) else attributes[k] for i, k in zip(saved.inputs, inputs_at)]
-            return gradients([*primals, *stored[len(held) :]], given)
+            return gradients([*primals, *stored[len(held) :]], converted)
 
     return CompiledGraph
 
@@ -118,9 +119,11 @@ class _Gradients:
             for tangent in inner.tangents
         ]
 
-    def take(self, tangents: Sequence[Any]) -> bool:
-        """Whether the tangents are of the classes for which the backward was compiled."""
-        return all(x is None or _fits(x, tangent) for x, tangent in zip(tangents, self.tangents))
+    def converted(self, tangents: Sequence[Any]) -> list[Any] | None:
+        """The tangents in the forms for which the backward was compiled; None if one cannot be converted."""
+        found = [x if x is None else as_tangent(x, tangent.form) for x, tangent in zip(tangents, self.tangents)]
+        fit = all(x is None or _fits(x, tangent) for x, tangent in zip(found, self.tangents))
+        return found if fit else None
 
     def __call__(self, given: list[torch.Tensor], tangents: Sequence[Any]) -> tuple[Any, ...]:
         for x, tangent, layouts in zip(tangents, self.tangents, self.layouts):

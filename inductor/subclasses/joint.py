@@ -24,7 +24,7 @@ from ..aot.results import dense
 from ..fx_utils.arguments import node_at, output_of, results_of
 from ..fx_utils.dead_code import remove_unused
 from .functionalize import NodeRun, Part, Result, check_inputs, fake_trace, taken_apart, traced
-from .wrapper_tensors import Form, built, flattening, is_wrapper
+from .wrapper_tensors import Form, built, flattening, is_wrapper, tangent_like
 
 _SAME = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
 _TAG, _BACKWARD = "partitioner_tag", "is_backward"  # a key of node.meta that a second trace keeps
@@ -143,7 +143,8 @@ class _Forward:
 
 
 def _tangents(forward: _Forward, fakes: Sequence[Any], mode: Any) -> list[Tangent]:
-    """The tangents of the results: of the result's form if its inner tensors are floats, else plain."""
+    """The tangents of the results: of the form that the result's class gives them if the inner tensors are floats, else
+    plain."""
     with torch.enable_grad(), fake_trace(mode):
         args, leaves, found = forward.run(fakes)
         memories = [storage_of(x) for x in found]
@@ -155,8 +156,9 @@ def _tangents(forward: _Forward, fakes: Sequence[Any], mode: Any) -> list[Tangen
                 continue
             if leaf.is_leaf:
                 raise NotFunctional("a leaf tensor that requires grad is created")
-            form = Form.of(leaf) if is_wrapper(leaf) else None
-            parts = [leaf] if form is None else flattening([form])([leaf])
+            example = tangent_like(leaf) if is_wrapper(leaf) else leaf
+            form = Form.of(example) if is_wrapper(example) else None
+            parts = [example] if form is None else flattening([form])([example])
             if any(x.dtype not in _FLOATS for x in parts):
                 form, parts = None, [leaf]
             tangents.append(Tangent(k, form, tuple(map(_placeholder_like, parts))))

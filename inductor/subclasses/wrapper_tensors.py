@@ -53,7 +53,19 @@ class NoForm(Unsupported):
     """A wrapper instance that cannot be taken apart into tensors and rebuilt."""
 
 
-def parts_of(x: Any) -> tuple[tuple[str, ...], Any]:
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What `__tensor_flatten__` says of an instance besides its inner tensors. `own`: the context that it returns;
+    `objects`: the attributes that it names and that are no tensors, such as the device mesh of a DTensor."""
+
+    own: Any
+    objects: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"{self.own!r}, {dict(self.objects)!r}" if self.objects else repr(self.own)
+
+
+def parts_of(x: Any) -> tuple[tuple[str, ...], Context]:
     """The names of the inner tensors, and the context. NoForm if `__tensor_flatten__` is not usable."""
     try:
         found = x.__tensor_flatten__()
@@ -61,10 +73,17 @@ def parts_of(x: Any) -> tuple[tuple[str, ...], Any]:
         raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__: {error}") from error
     if not isinstance(found, tuple | list) or len(found) != 2:  # noqa: PLR2004
         raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__ returns no pair")
-    names, context = found
-    if not all(isinstance(name, str) and isinstance(getattr(x, name, None), torch.Tensor) for name in names):
-        raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__ names an attribute that is not a tensor")
-    return tuple(names), context
+    names, own = found
+    if not all(isinstance(name, str) and hasattr(x, name) for name in names):
+        raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__ names an attribute that does not exist")
+    values = {name: getattr(x, name) for name in names}
+    tensors = tuple(name for name, value in values.items() if isinstance(value, torch.Tensor))
+    return tensors, Context(own, {name: value for name, value in values.items() if name not in tensors})
+
+
+def rebuilt(cls: type, parts: Mapping[str, Any], context: Context, size: Any, stride: Any) -> Any:
+    """An instance of a wrapper subclass around inner tensors, as its `__tensor_unflatten__` builds it."""
+    return cls.__tensor_unflatten__({**parts, **context.objects}, context.own, size, stride)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +91,7 @@ class Form:
     """Describes a wrapper instance. `inner`: forms by name, None if plain. Sizes and strides may be symbolic."""
 
     cls: type
-    context: Any
+    context: Context
     inner: Mapping[str, Form | None]
     size: tuple[Any, ...]
     stride: tuple[Any, ...]
@@ -100,7 +119,7 @@ class Form:
     def build(self, given: Iterator[Any]) -> Any:
         """Build a tensor of this form around the next tensors of `given`."""
         parts = {name: next(given) if form is None else form.build(given) for name, form in self.inner.items()}
-        return self.cls.__tensor_unflatten__(parts, self.context, self.size, self.stride)  # type: ignore[attr-defined]
+        return rebuilt(self.cls, parts, self.context, self.size, self.stride)
 
     def at(self, number: Callable[[Any], Any]) -> Form:
         """This form with each size and stride n replaced by `number(n)`."""
@@ -122,12 +141,55 @@ class Form:
         return True
 
 
-def same_context(a: Any, b: Any) -> bool:
-    """Whether two contexts of `__tensor_flatten__` are equal; False if they cannot be compared."""
+def same_context(a: Context, b: Context) -> bool:
+    """Whether two contexts are equal; False if they cannot be compared."""
+    if a.objects.keys() != b.objects.keys() or not _equal(a.own, b.own):
+        return False
+    return all(_equal(value, b.objects[name]) for name, value in a.objects.items())
+
+
+def _equal(a: Any, b: Any) -> bool:
     try:
         return a is b or (type(a) is type(b) and bool(a == b))
     except (TypeError, ValueError, RuntimeError):
         return False
+
+
+def tangent_like(x: torch.Tensor) -> torch.Tensor:
+    """A tensor of the form that gradients of the wrapper instance `x` have, as its class says: of a DTensor whose parts
+    are still to be summed, gradients are whole."""
+    detached = x.detach()
+    convert = getattr(detached, "__coerce_tangent_metadata__", None)
+    return detached if convert is None else convert()
+
+
+def as_tangent(x: Any, form: Form | None) -> Any:
+    """A tangent converted to a form, as its class can convert it; what does not fit then is returned as it is.
+
+    Sizes are those of the form. The methods are torch's protocol for gradients whose metadata the forward could not
+    know: placements of a DTensor, results of collectives that are not awaited yet.
+    """
+    if not is_wrapper(x):
+        return x
+    convert = getattr(x, "__coerce_same_metadata_as_tangent__", None)
+    if form is None:
+        plain = None if convert is None else convert(None, torch.Tensor)
+        return x if plain is None else plain
+    if type(x) is not form.cls:
+        return x
+    if not form.fits(x) and convert is not None:
+        converted = convert(form.context.own)
+        x = x if converted is None else converted
+    if x.stride() != form.stride:
+        x = x.contiguous()
+    names, context = parts_of(x)
+    if names != tuple(form.inner):
+        return x
+    parts = {name: getattr(x, name) for name in names}
+    converted_parts = {name: as_tangent(part, form.inner[name]) for name, part in parts.items()}
+    if all(converted_parts[name] is part for name, part in parts.items()):
+        return x
+    return rebuilt(type(x), converted_parts, context, x.shape, x.stride())
 
 
 def flattening(forms: Sequence[Form | None]) -> Callable[[Sequence[Any]], list[Any]]:

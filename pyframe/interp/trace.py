@@ -58,7 +58,7 @@ from ..vars.stdlib import deferred_logging as logged
 from ..vars.stdlib import rng_guards
 from ..vars.stdlib.random_generators import Draw
 from ..vars.stdlib.warning_filters import CatchWarningsVar
-from ..vars.torch_objects import loop_varying
+from ..vars.torch_objects import distributed_tensors, loop_varying
 from ..vars.torch_objects.overrides import Overrides
 from ..vars.tracer import OutsideReads, Tracer
 from . import (
@@ -131,6 +131,7 @@ class Trace:
         library_forwards: MutableSet[types.CodeType] | None = None,
         output: type[OutputBuilder] = OutputBuilder,
     ) -> None:
+        distributed_tensors.register_models()
         self.func = func
         self.output = output
         self.opaque = {} if opaque is None else opaque  # objects whose contents must not be assumed, by id

@@ -88,6 +88,7 @@ from .torch_objects import (  # noqa: F401  registers the models of these module
     torch_sizes,
 )
 from .torch_objects.contexts import DeviceVar, wrap_autocast
+from .torch_objects.distributed_tensors import PLACEMENTS, wrap_placement
 from .torch_objects.generators import wrap_generator
 from .torch_objects.nested_compile import wrap_compiled
 from .torch_objects.nnmodule import NNModuleVar
@@ -400,5 +401,6 @@ _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
     ((property, staticmethod, classmethod), _descriptor),
     ((COUNT, *OVER_CONSTANTS), _iterator),
     (PROCESS_GROUPS, wrap_process_group),
+    (PLACEMENTS, wrap_placement),
 ]
 

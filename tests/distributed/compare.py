@@ -130,18 +130,21 @@ Train = Callable[[nn.Module, Compile, list[torch.Tensor]], Record]
 def compare(
     me: Rank, make: Callable[[], nn.Module], train: Train, width: int, *, single: Train | None,
     average: bool = True, tolerance: tuple[float, float] = (1e-4, 1e-5), graphs: int = 1, rows: int = 4,
+    whole_graph: bool = False,
 ) -> None:
     """Run `train(model, compile, batches)` in eager and compiled on this rank's part of the batches, and `single` on
     the whole batches on this process alone; None: there is no such comparison. `average`: each rank has the loss of
-    its own part, whose mean is that of the whole batch. `graphs`: how many graphs are captured at least."""
+    its own part, whose mean is that of the whole batch. `graphs`: how many graphs are captured at least;
+    `whole_graph`: no break is allowed."""
     torch.manual_seed(3)
     model = make().to(me.device)
     data = batches(me, width, rows)
     parts = [own(me, x) for x in data] if average else data
     eager = train(copy.deepcopy(model), uncompiled, parts)
-    before = counters["graphs"]
+    before, broken = counters["graphs"], sum(counters["graph_breaks"].values())
     compiled = train(copy.deepcopy(model), pyframe.compile, parts)
     assert counters["graphs"] - before >= graphs, f"{counters['graphs'] - before} graphs were captured"
+    assert not whole_graph or sum(counters["graph_breaks"].values()) == broken, counters["graph_breaks"]
     assert counters["fallbacks"] == 0
     close(compiled, eager, *tolerance)
     if single is not None:

@@ -22,6 +22,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 import pyframe
+from pyframe.metrics import counters
 
 LENGTH = 8
 
@@ -49,6 +50,7 @@ def trained(
 
 def check(me: Rank, make: Callable[[], nn.Module], wrap: Callable[[nn.Module, Compile], nn.Module], **more: object) -> None:
     single = trained(lambda model, compile: model)
+    more = {"whole_graph": True, **more}
     compare(me, make, trained(wrap), WIDTH, single=single, average=False, rows=2 * LENGTH, **more)
 
 
@@ -121,7 +123,7 @@ def sharded_data_and_tensors(me: Rank) -> None:
         fully_shard(model, mesh=mesh["data"])
         return compile(model)
 
-    check(me, Transformer, wrap, graphs=2)
+    check(me, Transformer, wrap, graphs=2, whole_graph=False)
 
 
 def tensors_in_and_out(me: Rank) -> None:
@@ -173,6 +175,71 @@ def redistributions(me: Rank) -> None:
                 y.square().sum().backward()
                 found.append((y.detach(), x.grad))
             torch.testing.assert_close(found[1], found[0], msg=lambda m: f"{start} to {end}: {m}")
+
+
+def batches_of_many_sizes(me: Rank) -> None:
+    """Plain tensors of any number of rows go through a parallel model: two captures, without breaks."""
+    model = parallelize_module(Hidden(WIDTH).to(me.device), mesh_of(me), HIDDEN)
+    fast = pyframe.compile(model)
+    given = batches(me, WIDTH, rows=8)[0]
+    before = counters["graphs"]
+    for rows in (4, 4, 6, 9, 16):
+        found = []
+        for call in (model, fast):
+            x = given[:rows].clone().requires_grad_()
+            y = call(x)
+            y.square().sum().backward()
+            found.append([y.detach(), x.grad, *(whole(p.grad) for p in model.parameters())])
+            model.zero_grad()
+        torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+    assert counters["graphs"] - before == 2, counters["graphs"] - before
+    assert not counters["graph_breaks"], counters["graph_breaks"]
+
+
+def queries(me: Rank) -> None:
+    """Placements and meshes are read, compared and made in a graph."""
+    mesh = mesh_of(me)
+
+    @pyframe.compile(fullgraph=True)
+    def program(x: DTensor, local: torch.Tensor) -> tuple[object, ...]:
+        made = DTensor.from_local(local * 2, x.device_mesh, [Replicate()], run_check=False)
+        moved = made.redistribute(placements=(Shard(-1),))
+        kinds = [p.is_shard() for p in x.placements], moved.placements == (Shard(1),), x.placements[0] == Shard(0)
+        by_kind = {Replicate(): 1, Shard(1): 2}[moved.placements[0]]
+        other = {Shard: x * by_kind, Replicate: x}[type(x.placements[0])]
+        return kinds, moved.placements[0].dim, moved.device_mesh.size(), other.full_tensor(), moved.to_local() + 1
+
+    given = batches(me, WIDTH)[0]
+    for _ in range(2):
+        x = distribute_tensor(given, mesh, [Shard(0)])
+        kinds, dim, size, whole_x, part = program(x, given)
+        assert (kinds, dim, size) == (([True], True, True), 1, me.world)
+        torch.testing.assert_close(whole_x, given * 2)
+        torch.testing.assert_close(part, (given * 2).chunk(me.world, 1)[me.rank] + 1)
+
+
+def gradients_of_other_placements(me: Rank) -> None:
+    """The gradient that a caller gives to a result is placed otherwise than the result is, or its parts are sums."""
+    mesh = mesh_of(me)
+    given = batches(me, WIDTH)
+
+    def run(fn: Callable[..., DTensor]) -> list[torch.Tensor]:
+        found = []
+        for placement in (Shard(0), Shard(1), Replicate()):
+            x = distribute_tensor(given[0], mesh, [Shard(0)]).requires_grad_()
+            y = fn(x, mesh)
+            y.backward(distribute_tensor(given[1], mesh, [placement]))
+            found += [whole(y), whole(x.grad)]
+        return found
+
+    def sharded(x: DTensor, mesh: DeviceMesh) -> DTensor:
+        return x.sin() * 2
+
+    def partial(x: DTensor, mesh: DeviceMesh) -> DTensor:
+        return DTensor.from_local(x.sin().full_tensor(), mesh, [Partial()], run_check=False)
+
+    for program in (sharded, partial):
+        torch.testing.assert_close(run(pyframe.compile(program)), run(program), rtol=1e-4, atol=1e-4)
 
 
 def saved_and_loaded(me: Rank) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.two_tensor import TwoTensor
 
 import pyframe
+from pyframe.metrics import counters
 
 Run = Callable[[Callable[..., Any]], list[Any]]
 
@@ -99,7 +101,11 @@ def test_dtensor(mesh: DeviceMesh, program: str) -> None:
         gradients = [x.grad.to_local() if x.grad is not None else None for x in (a, b)]
         return [type(result).__name__, str(getattr(result, "placements", None)), local.detach(), *gradients]
 
-    _same_as_eager(run, None)
+    counters.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # no part runs eagerly
+        _same_as_eager(run, None)
+    assert (counters["graphs"], sum(counters["graph_breaks"].values())) == (1, 0)
 
 
 class _Holder:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from inductor.overlap import elements_overlap
-from inductor.subclasses.wrapper_tensors import is_jagged, is_wrapper, parts_of
+from inductor.subclasses.wrapper_tensors import is_jagged, is_wrapper, parts_of, rebuilt
 
 from ...core.expr import Expr, Number
 from ...core.guard import TensorMeta
@@ -261,11 +261,10 @@ def _jagged(tx: Tracer, value: torch.Tensor, source: Source) -> TensorVar:
     for the ragged one belongs to the offsets; the fake tensor has the one of this call."""
     names, context = parts_of(value)
     parts = {name: _symbolic_part(tx, getattr(value, name), AttrSource(source, name), {}) for name in names}
-    unflatten: Any = type(value).__tensor_unflatten__  # type: ignore[attr-defined]
 
     def build() -> torch.Tensor:
         with torch.inference_mode(value.is_inference()), tx.graph.fake_mode, torch.no_grad():
-            return unflatten(parts, context, value.shape, value.stride())
+            return rebuilt(type(value), parts, context, value.shape, value.stride())
 
     try:
         fake = build()
@@ -288,10 +287,9 @@ def _symbolic_instance(
     parts = {name: _symbolic_part(tx, getattr(value, name), AttrSource(source, name), outer) for name in names}
     if any(part is None for part in parts.values()):
         return None
-    unflatten: Any = type(value).__tensor_unflatten__  # type: ignore[attr-defined]
     try:
         with torch.inference_mode(value.is_inference()), tx.graph.fake_mode, torch.no_grad():
-            fake = unflatten(parts, context, torch.Size(sizes), tuple(strides))
+            fake = rebuilt(type(value), parts, context, torch.Size(sizes), tuple(strides))
             same = [int(n) == m for n, m in zip(map(hint, (*fake.shape, *fake.stride())), _layout(value))]
     except (RuntimeError, TypeError, ValueError, AssertionError):  # raised by the subclass: use constant sizes
         return None

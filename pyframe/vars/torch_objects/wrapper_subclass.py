@@ -207,8 +207,8 @@ class _SameParts:
         self.names, self.context = names, context
 
     def __call__(self, value: Any) -> bool:
-        names, context = value.__tensor_flatten__()
-        return tuple(names) == self.names and same_context(context, self.context)
+        names, context = parts_of(value)
+        return names == self.names and same_context(context, self.context)
 
     def __hash__(self) -> int:
         return hash(self.names)
