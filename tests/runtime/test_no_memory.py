@@ -9,6 +9,7 @@ import pytest
 
 PROGRAM = """
 import torch, pyframe, _testcapi
+from tools.fault_injection.code_objects import keep_code_objects
 net = torch.nn.Linear(3, 3)
 x = torch.ones(2, 3)
 compiled = pyframe.compile(lambda x: net(x).sin())
@@ -20,13 +21,16 @@ def step():
 with torch.no_grad():
     want = compiled(x)
 step()
+keep_code_objects()
 raised = set()
+# torch 2.11 has no class of its own for a tensor object that cannot be created
+no_memory = MemoryError, RuntimeError if torch.__version__.startswith("2.11") else torch.OutOfMemoryError
 for at in range(100):
     with torch.no_grad():
         _testcapi.set_nomemory(at, at + 1)
         try:
             y = compiled(x)
-        except (MemoryError, torch.OutOfMemoryError) as error:
+        except no_memory as error:
             raised.add(type(error))
         finally:
             _testcapi.remove_mem_hooks()
@@ -36,7 +40,7 @@ for at in range(150):
     _testcapi.set_nomemory(at, at + 1)
     try:
         loss.backward()
-    except (MemoryError, torch.OutOfMemoryError) as error:
+    except no_memory as error:
         raised.add(type(error))
     finally:
         _testcapi.remove_mem_hooks()
@@ -47,10 +51,6 @@ print("right to the end")
 """
 
 
-_CRASHES = sys.version_info[:2] in ((3, 12), (3, 13))
-
-
-@pytest.mark.skipif(_CRASHES, reason="PyFunction_New of CPython 3.12 and 3.13 crashes in the program itself")
 def test_failed_allocations_are_exceptions():
     pytest.importorskip("_testcapi")
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True, check=False)

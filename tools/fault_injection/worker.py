@@ -22,6 +22,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from .code_objects import keep_code_objects
 from .points import Injected, calling_back, counter, rewrite_imports, wrap_functions
 
 STAGES = ("first", "cached", "call")
@@ -48,6 +49,7 @@ def main() -> None:
     if stage != "first":
         call(compiled)
     gc.collect()
+    keep_code_objects()
     gc.freeze()  # children neither scan nor copy existing objects
     usual: list[str] = []  # what a call without a fault changes: modules that it loads add filters of warnings
     usual += _in_child(lambda: _run(stage, target, compiled, call, want, {"kind": "none", "at": 0}))["changes"]
