@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import _meta_registrations
 from torch._decomp import decomposition_table, meta_table
 from torch._prims_common import suggest_memory_format
 from torch._subclasses import fake_impls
@@ -60,6 +61,8 @@ PADS_BACKWARD = (
 @functools.cache
 def mend_layouts() -> None:
     """Register rules that give fake tensors the strides of the kernels' results."""
+    if hasattr(_meta_registrations, "div_rtn"):
+        _meta_registrations.div_rtn = _rounded_down
     _register(aten._unique.default, _sizes_of_unique)
     _register_before_decomposition(aten.roll.default, on_cpu(_rolled))
     layouts: dict[Any, Callable[..., Any]] = {aten.ldexp.Tensor: _as_ldexp, **dict.fromkeys(_ELEMENTWISE, _broadcast)}
@@ -73,6 +76,12 @@ def mend_layouts() -> None:
         _register_before_decomposition(operator, _with_layout(layout, *_decomposed(operator)))
     for operator, dtype in result_dtypes().items():
         _register_before_decomposition(operator, _with_dtype(dtype, *_decomposed(operator)))
+
+
+def _rounded_down(x: Any, y: Any) -> Any:
+    """Divides the sizes of pooling. That of torch 2.11 also compares the remainder with 0, so that even sizes need a
+    graph of their own, and then never corrects the quotient, which Python has rounded down."""
+    return x // y
 
 
 def _decomposed(operator: Any) -> tuple[Callable[..., Any] | None, bool]:

@@ -200,7 +200,23 @@ def range_of(x: AnySize) -> tuple[float, float]:
         least, most = math.prod(r[0] for r in ranges), 0 if (0, 0) in ranges else math.prod(r[1] for r in ranges)
         low += coef * (least if coef > 0 else most)
         high += coef * (most if coef > 0 else least)
-    return low, high
+    least, most = _range_by_quotient(x)
+    return max(low, least), min(high, most)
+
+
+def _range_by_quotient(x: Size) -> tuple[float, float]:
+    """Bounds of `x` by the definition of the last quotient `a // b` in it, which is `(a - r) / b` for some r from 0 to
+    b - 1. So `2 * (n // 2) - n` is known to be -1 or 0."""
+    quotients = {} if x.env is None or len(x.terms) == 1 else x.env.quotients
+    found = [(list(quotients).index(m[0]), m[0], c) for m, c in x.terms if len(m) == 1 and m[0] in quotients]
+    if not found:
+        return -math.inf, math.inf
+    _, name, coef = max(found)
+    a, b = quotients[name]
+    low, high = range_of((x - coef * named(name, x.env)) * b + coef * a)
+    rest = -coef * (b - 1)
+    low, high = low + min(rest, 0), high + max(rest, 0)
+    return math.ceil(low / b) if math.isfinite(low) else low, math.floor(high / b) if math.isfinite(high) else high
 
 
 def _times(a: float, b: float) -> float:
@@ -360,6 +376,7 @@ class SizeEnv:
     def __init__(self) -> None:
         self.hints: dict[str, int] = {}
         self.ranges: dict[str, tuple[float, float]] = {}
+        self.quotients: dict[str, tuple[AnySize, int]] = {}  # (a, b) of symbols that are a // b
         self._definitions: dict[tuple[str, AnySize, AnySize], str] = {}
         self._assumed: dict[tuple[AnySize, str, AnySize], None] = {}
 
@@ -383,6 +400,8 @@ class SizeEnv:
             low, high = range_of(b)
             of = range_of(a)
             if op == "//":
+                if not isinstance(b, Size):
+                    self.quotients[name] = a, b
                 self.ranges[name] = of[0] // high if high < math.inf else 0, of[1] // low if of[1] < math.inf else of[1]
             else:
                 self.ranges[name] = 0, min(high - 1, of[1])

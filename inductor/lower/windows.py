@@ -13,6 +13,7 @@ import torch
 
 from ..ir.handler import ops
 from ..ir.nodes import TensorValue
+from ..ir.size import known
 from ..ir.symbolic import Index, bounds
 
 _INT = torch.int64
@@ -119,9 +120,10 @@ class Window:
 
     @staticmethod
     def _bounds(position: Index, highest: int, out: int, lowest: int) -> list[Test]:
-        """The tests for whether a coordinate between `lowest` and `highest` is one of `out` places."""
-        low = [_test("ge", position, 0)] if lowest < 0 else []
-        return low + ([_test("lt", position, out)] if highest >= out else [])
+        """The tests for whether a coordinate between `lowest` and `highest` is one of `out` places. Where that depends
+        on sizes, such as on whether one is even, it is tested, not assumed."""
+        low = [] if known(lowest, ">=", 0) else [_test("ge", position, 0)]
+        return low if known(highest, "<", out) else [*low, _test("lt", position, out)]
 
 
 def _test(name: str, a: Index, b: int) -> Test:

@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from op_samples import CASES
 from torch.fx.experimental.symbolic_shapes import sym_or
 
@@ -154,6 +155,42 @@ def test_sizes_that_are_a_multiple_rounded_down(scale, mode, monkeypatch):
         x = torch.randn(1, 2, n, n + 4)
         compare(fast(x), fn(x))
     assert made and all(graph.compiled == 0 for graph in made)
+
+
+WINDOWS = {
+    "halves": lambda x, w: F.max_pool2d(x, 2),
+    "positions": lambda x, w: F.max_pool2d(x, 2, return_indices=True)[0],
+    "padded": lambda x, w: F.max_pool2d(x, 3, 2, 1),
+    "rounded up": lambda x, w: F.max_pool2d(x, 2, ceil_mode=True),
+    "dilated": lambda x, w: F.max_pool2d(x, 3, 3, 1, 2),
+    "mean": lambda x, w: F.avg_pool2d(x, 3, 2, 1),
+    "mean without padding": lambda x, w: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+    "mean, rounded up": lambda x, w: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+    "convolution": lambda x, w: F.conv2d(x, w, stride=2, padding=1),
+    "depthwise": lambda x, w: F.conv2d(x, w[:, :1], stride=2, padding=1, groups=3),
+    "transposed": lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1),
+    "pooled convolution": lambda x, w: F.max_pool2d(F.conv2d(x, w, stride=2, padding=1).relu(), 3, 2, 1),
+}
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_over_even_and_odd_sizes(name, requires_grad, monkeypatch):
+    """Windows that move by more than one element need one compilation: what is beyond the border is tested."""
+    made = compilations(monkeypatch)
+    fn, w = WINDOWS[name], torch.randn(3, 3, 3, 3)
+    fast = pyframe.compile(fn, options={"strict": True})
+    for n in (12, 18, 19, 20, 21, 22, 23):
+        x = torch.randn(2, 3, n, n + 9).requires_grad_(requires_grad)
+        y = x.detach().clone().requires_grad_(requires_grad)
+        got, want = fast(x, w), fn(y, w)
+        compare(got, want)
+        if requires_grad:
+            gradient = torch.randn_like(want)
+            got.backward(gradient)
+            want.backward(gradient)
+            compare(x.grad, y.grad)
+    assert len(made) == 1 and made[0].compiled == 0 and sum(map(len, made[0].templates.values())) == 1
 
 
 def test_small_sizes_are_compiled_for_themselves():

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from inductor.errors import Unsupported
-from inductor.ir.size import SizeEnv, at, ceil_of, hint, known, quotient, same, whole_part
+from inductor.ir.size import SizeEnv, at, ceil_of, hint, known, quotient, range_of, same, whole_part
 from inductor.ir.substitute import substitute_sizes
 from inductor.ir.symbolic import Expr, FloorDiv, Sym, floordiv, mod, symbol
 
@@ -76,6 +76,26 @@ def test_what_is_known():
     assert hint(ceil_of(x, 4)) == 2
     assert x < y
     assert env.program().assumed == ((x, "<", y),)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bounds_by_quotients(seed):
+    """The bounds of sums with quotients hold for all values, and are exact for an output size of a pooling."""
+    rng = random.Random(seed)
+    env, x, _ = env_of()
+    half = x // 2
+    for n in (half * 2 - x, x - half * 2, half * 2 - x + 4):
+        low, high = range_of(n)
+        assert (low, high) == (min(at(n, env.program().values({"size0": a, "size1": 2})) for a in range(2, 9)), low + 1)
+    parts = [x, half]
+    for _ in range(5):
+        parts.append((rng.choice(parts) * rng.randrange(1, 4) + rng.randrange(4)) // rng.randrange(2, 7))
+    for _ in range(10):
+        n = sum(rng.choice(parts) * rng.randrange(-6, 7) for _ in range(4)) + rng.randrange(9)
+        low, high = range_of(n)
+        for a in range(2, 40):
+            assert low <= at(n, env.program().values({"size0": a, "size1": 2})) <= high
+    assert not env.program().assumed
 
 
 def test_only_ints_have_digits():
