@@ -28,7 +28,8 @@ from ..log.stages import show
 from . import triton_worker
 from .cpp_build import BuildError
 
-PRELUDE = Path(__file__).resolve().parent.parent / "codegen" / "triton" / "prelude.py"
+_CODEGEN = Path(__file__).resolve().parent.parent / "codegen" / "triton"
+PRELUDES = _CODEGEN / "prelude.py", _CODEGEN / "prelude_sort.py"
 _WORKER = Path(triton_worker.__file__).resolve()
 _MAX_WORKERS = 16
 _TIMEOUT_SECONDS = 600
@@ -165,7 +166,7 @@ def _version() -> str:
 
 @functools.cache
 def _prelude() -> bytes:
-    return PRELUDE.read_bytes() + _WORKER.read_bytes()
+    return b"".join(path.read_bytes() for path in (*PRELUDES, _WORKER))
 
 
 def _make(kernel: KernelSource, arch: int) -> bytes:
@@ -202,7 +203,7 @@ class _Worker:
         folder = tempfile.mkdtemp(prefix="triton-", dir=next(private_folders(), None))
         kept = {k: v for k, v in os.environ.items() if k not in _UNSET}
         environment = kept | _SET | {"TRITON_CACHE_DIR": folder}
-        line = [sys.executable, "-P", str(_WORKER), str(PRELUDE), folder]
+        line = [sys.executable, "-P", str(_WORKER), folder, *map(str, PRELUDES)]
         self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         self.owner = os.getpid()
         _workers.add(self)

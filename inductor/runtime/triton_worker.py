@@ -1,5 +1,5 @@
-"""The worker process that compiles Triton kernels: `python -P triton_worker.py PRELUDE FOLDER`. It imports triton but
-not torch.
+"""The worker process that compiles Triton kernels: `python -P triton_worker.py FOLDER PRELUDE...`. It imports triton
+but not torch, and of this project only the files PRELUDE.
 
 Jobs arrive on standard input and answers leave on the original standard output. Each is a pickle preceded by its length
 in 8 bytes. Anything that Triton prints to standard output is discarded. An answer is (cubin, launch metadata) or the
@@ -15,12 +15,12 @@ import pickle
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
 
-PRELUDE = "inductor.codegen.triton.prelude"
+PRELUDES = "inductor.codegen.triton"  # the package of the files that kernels import
 # `add.s16x2 d, a, b;`: adds two pairs of 16-bit numbers, each pair in a register of 32 bits.
 PACKED_ADD = re.compile(r"\badd\.[su]16x2\s+([^\s,]+),\s*([^\s,]+),\s*([^\s,;]+);")
 TWO_ADDS = (
@@ -74,6 +74,12 @@ def write(stream: BinaryIO, message: Any) -> None:
     data = pickle.dumps(message)
     stream.write(len(data).to_bytes(8, "little") + data)
     stream.flush()
+
+
+def load_preludes(paths: Iterable[Path]) -> None:
+    """Imports the files that kernels import, without their package."""
+    for path in paths:
+        load(f"{PRELUDES}.{path.stem}", path)
 
 
 def load(name: str, path: Path) -> ModuleType:
@@ -189,14 +195,14 @@ def compile_kernel(job: dict[str, Any], folder: Path, ptx: list[str]) -> tuple[b
 
 def main() -> None:
     """Reads jobs from standard input and answers them until the input ends."""
-    prelude, folder = Path(sys.argv[1]), Path(sys.argv[2])
+    folder, *preludes = map(Path, sys.argv[1:])
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     loaded, ptx = False, list[str]()
     while (job := read(sys.stdin.buffer)) is not None:
         try:
             if not loaded:
-                load(PRELUDE, prelude)
+                load_preludes(preludes)
                 change_ptx_of_triton(lambda: job["early"], ptx.append)
                 link_usual_functions(folder)
                 without_cache_key()

@@ -171,7 +171,7 @@ from inductor.runtime import triton_worker as worker
 from triton._C.libtriton import llvm
 
 folder, jobs = Path(sys.argv[1]), eval(sys.argv[2])
-worker.load(worker.PRELUDE, Path(sys.argv[3]))
+worker.load_preludes(map(Path, sys.argv[3:]))
 class Texts(list):
     def pop(self):
         self.last = super().pop()
@@ -198,7 +198,7 @@ def test_the_usual_functions_of_libdevice_are_those_of_libdevice(tmp_path):
     made = kernels(lambda x: [x.sigmoid().rsqrt()], x) + kernels(lambda x: [x.rsqrt() + x.tan()], x)
     names = ("name", "text", "constants", "signature", "aligned", "sizes", "num_warps", "num_stages", "early")
     jobs = [{name: getattr(kernel, name) for name in names} | {"arch": 90} for kernel in made]
-    line = [sys.executable, "-c", USUAL, str(tmp_path), repr(jobs), str(triton_build.PRELUDE)]
+    line = [sys.executable, "-c", USUAL, str(tmp_path), repr(jobs), *map(str, triton_build.PRELUDES)]
     environment = {**os.environ, **triton_build._SET, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
     out = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
     assert out.stdout.splitlines() == ["True True False", "True True True"], out.stderr

@@ -41,6 +41,7 @@ class Template:
 
 
 AnyTemplate: TypeAlias = str | Template
+SORTS = frozenset(("sort_rows", "first_in_order"))  # the functions of `prelude_sort.py` that kernels call
 
 
 def prelude(name: str, operands: int = 1) -> Template:
@@ -111,11 +112,11 @@ def arithmetic(op: str, kind: str, rough: bool) -> AnyTemplate:
 
 
 def imports(used: Collection[str]) -> str:
-    """The import lines of a kernel that uses these functions of the prelude, or `libdevice`."""
+    """The import lines of a kernel that uses these functions of the prelude and of SORTS, or `libdevice`."""
     lines = ["import triton", "import triton.language as tl"]
-    names = sorted(set(used) - {"libdevice"})
-    if names:
-        lines.append(f"from inductor.codegen.triton.prelude import {', '.join(names)}")
+    for file, names in (("prelude", set(used) - SORTS - {"libdevice"}), ("prelude_sort", SORTS & set(used))):
+        if names:
+            lines.append(f"from inductor.codegen.triton.{file} import {', '.join(sorted(names))}")
     if "libdevice" in used:
         lines.append("from triton.language.extra import libdevice")
     return "\n".join(lines) + "\n"
