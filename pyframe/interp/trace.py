@@ -15,7 +15,6 @@ from torch import fx
 
 from .. import _C
 from ..core import break_errors, guard_explain
-from ..core.breaks import describe
 from ..core.effects import EffectLog
 from ..core.expr import Tree
 from ..core.files import our_file, skipped_file
@@ -24,27 +23,22 @@ from ..core.guard_reference import CallContext
 from ..core.source import (
     AttrSource,
     CellSource,
-    ClosureSource,
     ConstSource,
     DictItemSource,
     FuncPartSource,
-    GlobalsSource,
-    LocalSource,
     SeqItemSource,
     Source,
     is_drawn,
     source_of_cell,
 )
 from ..core.trace_reliances import Reliances
-from ..emit.assemble import frame_arguments
-from ..emit.finished_trace import End
 from ..emit.graph import GraphBuilder
 from ..emit.output import OutputBuilder, TraceResult
 from ..emit.resume import continuation
 from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
 from ..options import Options
 from ..vars import wrap as wrapping
-from ..vars.containers.iterator import GeneratorVar, NotRebuilt
+from ..vars.containers.iterator import GeneratorVar
 from ..vars.containers.mapping import ObjectKey, key_of
 from ..vars.objects.class_writes import WrittenClassVar
 from ..vars.objects.exceptions import ExceptionVar, as_exception
@@ -74,15 +68,15 @@ from . import (
     ops_stack,
     positions,
 )
-from .aliases import guard_aliases
 from .bind import bind
-from .frame import Frame, Outcome, UntouchedVar
+from .frame import Frame
 from .generators import Generators, makes_generator
 from .global_names import GlobalNames
 from .limits import Budget, LongParts
 from .placeholders import inherited_source, is_of_placeholder
-from .planned_breaks import RAISES, BreakPlanner, Planned, PlannedBreak
+from .planned_breaks import BreakPlanner, Planned
 from .repeated_calls import RepeatedCalls
+from .root import run_root
 
 T = TypeVar("T")
 HANDLER_FILES = (ops_async, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack, _builtins)
@@ -423,7 +417,7 @@ class Trace:
         """The CellVar of a cell that existed before the frame; one for each cell object."""
         found = self.cells.get(id(cell))
         if found is None:
-            read = self._reader(cell, CellSource(source) if source else None)
+            read = self.reader(cell, CellSource(source) if source else None)
             found = self.cells[id(cell)] = CellVar(None, source or ConstSource.of(cell, "cell"), read=read)
             self.keep_alive.append(cell)
         elif source is not None and source != found.source:
@@ -432,7 +426,7 @@ class Trace:
                 self.guard(source, "SAME", known)
         return found
 
-    def _reader(self, cell: types.CellType, source: Source | None) -> Callable[[], Var] | None:
+    def reader(self, cell: types.CellType, source: Source | None) -> Callable[[], Var] | None:
         """Returns the Var of what a cell contains; None if it is empty."""
         try:
             value = cell.cell_contents
@@ -523,29 +517,7 @@ class Trace:
     # ---- the root frame ----
     def run(self) -> TraceResult:
         """Trace to the end or the first break. Raises Restart, SkipFrame, Unsupported or BackendCompilerFailed."""
-        root = self._root()
-        self.frames.append(root)
-        end = self._run_root(root)
-        guard_aliases(self)
-        try:
-            self.generators.check_suspended()
-            self._check_raised()
-            result = self.output(self, root, end).build()
-            self.generators.check_awaited()
-            return result
-        except (NotRebuilt, SkipFrame) as lost:
-            planned = self.breaks.planned.get(self.steps)
-            if end.brk is not None and planned is not None and planned.inner is not None:
-                raise self.breaks.without_inner(self.steps) from lost
-            if isinstance(lost, SkipFrame):
-                raise
-            if self.options.fullgraph:
-                brk = GraphBreak(lost.kind, str(lost), self.user_stack())
-                raise Unsupported(describe(brk.kind, brk.detail, brk.stack)) from lost
-            if lost.step in self.breaks.planned:
-                raise SkipFrame(str(lost)) from lost
-            brk = end.brk or GraphBreak(lost.kind, str(lost))  # reported at the step that creates the value
-            raise self.breaks.plan(lost.step, PlannedBreak(brk.kind, brk.detail, brk.stack)) from lost
+        return run_root(self)
 
     def release(self) -> None:
         """Free everything when the capture is done. Vars, frames and the graph form reference cycles, which would keep
@@ -555,62 +527,3 @@ class Trace:
             cell.content = None
         self.graph.release()
         vars(self).clear()
-
-    def _check_raised(self) -> None:
-        """An exception that existed before the frame and was raised here must get its traceback."""
-        for exc in self.raised:
-            if isinstance(exc, ExceptionVar) and exc.source is not None:
-                exc.needs_traceback()
-
-    def _root(self) -> Frame:
-        func = self.func
-        if makes_generator(func.__code__):
-            raise SkipFrame("a generator or coroutine")
-        root = Frame(self, func.__code__, func.__globals__, GlobalsSource(), is_root=True)
-        self.frames.append(root)
-        names = frame_arguments(root.cc)
-        for index, (name, value) in enumerate(zip(names, self.entry_locals, strict=False)):
-            source = LocalSource(name, index)
-            reads_first = index == 0 and "super" in func.__code__.co_names
-            root.locals[name] = self.wrap(value, source) if reads_first else UntouchedVar(value, source)
-        for number in range(self.known.handled if self.known is not None else 0):
-            name = next(each for each in names if each.lstrip("_") == f"handled_{number}")
-            root.handling.append((root.locals[name], 0))
-        for index, name in enumerate(root.cc.freevars):
-            cell = (func.__closure__ or ())[index]
-            content = ClosureSource(name, index)
-            var = CellVar(None, content, name, self._reader(cell, content))
-            self.cells[id(cell)] = var
-            root.free.append(var)
-        self.frames.pop()
-        return root
-
-    def _run_root(self, root: Frame) -> End:
-        while True:
-            stack, relied = list(root.stack), self.reliances.mark()
-            self.steps += 1
-            self.breaks.begin_step(root)
-            try:
-                self.breaks.break_if_planned(root)
-                outcome: Outcome | None = self._root_step(root)
-            except GraphBreak as brk:
-                brk.__context__ = brk.__cause__ = None  # a context would keep this frame alive
-                brk.__traceback__ = None
-                loop = self.breaks.loop_of(root, brk)
-                if "root_stack" not in brk.context:  # no frame is suspended within the instruction
-                    self.reliances.forget_since(relied)
-                stack = brk.context.pop("root_stack", stack)
-                return End(None, brk, root.at, stack, loop, loop in self.breaks.long_loops)
-            if outcome is not None:
-                return End(outcome.value, None, root.at)
-
-    def _root_step(self, root: Frame) -> Outcome | None:
-        try:
-            return root.step()
-        except Raised as raised:
-            what = raised.exc.describe()
-            if root.instr.op == "RERAISE" and self.raise_step:
-                # The exception must be raised at run time, with its traceback: break at the step that raised it.
-                raise self.breaks.plan(self.raise_step, PlannedBreak(RAISES, what, ())) from raised
-            # a local variable for it would form a cycle with its traceback
-            raise self.breaks.exception_for(GraphBreak(RAISES, what, self.user_stack())) from raised
