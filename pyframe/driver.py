@@ -11,7 +11,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,37 +27,35 @@ from inductor.process.compile_lock import make_once
 from inductor.process.thread_state import restored_on_error
 
 from . import _C, config, markers, requirements, stance
-from .backends import Backend, find_backend, takes_fake_tensors
-from .core import break_errors, weak_codes
+from .backends import Backend, find_backend
+from .core import weak_codes
 from .core.guard import Guard, UserLine
 from .core.guard_program import LoweredGuards
 from .core.trace_reliances import recorded_reliances
 from .core.weak_codes import WeakCodes
-from .emit.constant_eval import only_views
 from .emit.fake_tensor_logs import with_filter
 from .emit.function_names import place
 from .emit.graph import GraphBuilder
 from .emit.output import OutputBuilder, TraceResult
-from .emit.resume import Continuation, continuation
+from .emit.resume import continuation
 from .entries import make_entry
 from .errors import (
     BackendCompilerFailed,
     GraphBreak,
     InternalError,
-    PyframeError,
     Restart,
     SkipFrame,
     Unsupported,
 )
-from .example_inputs import real_examples
 from .frame_cache import captures as kept_captures
 from .frame_cache import store
+from .graph_compilation import as_called, compiled_by, too_small
 from .interp.limits import LongParts
 from .interp.trace import Trace
 from .metrics import counters
 from .options import Options, kept_settings, why_not_kept
 from .recompile import RecompilePolicy
-from .sibling_captures import Siblings
+from .sibling_captures import Compiler, Siblings
 from .skipped_frames import is_importing, is_skipped
 from .torch_resets import follow_resets
 from .vars.numbers.dynamic import CaptureHistory
@@ -67,7 +65,6 @@ from .vars.torch_objects.overrides import are_traced, modes_around
 
 MAX_RESTARTS = 200
 _SHARING_STANCES = ("default", "fail_on_recompile", "eager_on_recompile")  # those under which all entries are used
-_FEW = 2  # that many operators on 0-d tensors cost no more than a graph call with its guards
 
 
 @dataclass(slots=True)
@@ -238,23 +235,16 @@ class FrameCompiler:
             return None
         if self.options.fullgraph and code not in self.always:
             return None
-        if stance.current() not in _SHARING_STANCES or break_errors.is_error():  # tracing finds breaks that are errors
+        if stance.current() not in _SHARING_STANCES:
             return None
-        found = self.siblings.find(self, func, locals_)
-        if found is None:
-            return None
-        entry, other, its_code = found
-        self._learn_from(other.compiler(), its_code, code, entry)
-        _C.install(code, entry)
-        self.siblings.offer(self, code, entry)
-        counters["captures_shared"] += 1
-        show("cache", f"frame {func.__qualname__}: the capture of another compiled function or module serves it")
+        entry = self.siblings.take_over(self, func, locals_, functools.partial(self._learn_from, code))
+        if entry is not None:
+            show("cache", f"frame {func.__qualname__}: the capture of another compiled function or module serves it")
         return entry
 
-    def _learn_from(
-        self, other: FrameCompiler, its_code: types.CodeType, code: types.CodeType, entry: _C.Entry
-    ) -> None:
+    def _learn_from(self, code: types.CodeType, entry: _C.Entry, sibling: Compiler, its_code: types.CodeType) -> None:
         """Take over from the compiler whose capture of `its_code` becomes an entry of `code` what it found out."""
+        other = sibling.compiler()
         seen = other.history.get(its_code)
         if seen is not None:
             self.history.setdefault(code, CaptureHistory()).join(seen)
@@ -532,33 +522,15 @@ class FrameCompiler:
         raise InternalError(f"{func.__qualname__} could not be traced in {MAX_RESTARTS} restarts")
 
     def _compile_graph(self, trace: Trace, gm: torch.fx.GraphModule) -> Any:
-        graph = trace.graph
-        if trace.func.__code__ not in self.always and _too_small(gm.graph, trace.known):
-            return _as_tuple(_unseen(gm.forward, graph))
+        if trace.func.__code__ not in self.always and too_small(gm.graph, trace.known):
+            return as_called(gm.forward, trace.graph)
         counters["graphs"] += 1
         show("graph", gm.print_readable, False)
-        where = place(trace.func)
         start = time.perf_counter()
         try:
-            with _without_modes(), torch._C._EnableTorchFunction():
-                if takes_fake_tensors(self.backend):
-                    compiled = self.backend(gm, graph.inputs.examples_before_run(graph.fake_mode))
-                else:
-                    with real_examples(graph, gm) as examples:
-                        compiled = self.backend(gm, examples)
-        except (PyframeError, MemoryError):  # the program may handle a MemoryError
-            raise
-        except Exception as error:
-            raise BackendCompilerFailed(
-                f"backend {self.backend_name!r} raised {type(error).__name__} for a graph of {where}: {error}", error
-            ) from error
+            return compiled_by(self.backend, self.backend_name, trace, gm)
         finally:
             self.backend_seconds.spent += time.perf_counter() - start
-        if not callable(compiled):
-            raise BackendCompilerFailed(
-                f"backend {self.backend_name!r} returned {compiled!r} for a graph of {where}, which is not callable"
-            )
-        return _as_tuple(_unseen(compiled, graph))
 
 
 torch_functions.BREAKS[markers.graph_break] = "explicit-break"
@@ -574,49 +546,3 @@ def _release(owner: object, codes_with_entries: WeakCodes) -> None:
         for entry in _C.entries(code):
             if entry.owner is owner:
                 _C.evict(code, entry)
-
-
-def _too_small(graph: torch.fx.Graph, known: Continuation | None) -> bool:
-    """Whether a graph between breaks is not worth compiling: it consists of views only, or runs once per loop iteration
-    and computes at most two 0-d tensors, which costs no more than the call of a graph."""
-    if only_views(graph):
-        return True
-    if known is None or not known.loops:
-        return False
-    results = [node.meta.get("val") for node in graph.nodes if node.op in ("call_function", "call_method")]
-    return len(results) <= _FEW and all(isinstance(value, torch.Tensor) and value.dim() == 0 for value in results)
-
-
-@contextlib.contextmanager
-def _without_modes() -> Iterator[None]:
-    """Temporarily removes the program's own `__torch_function__` modes."""
-    modes = modes_around()
-    for _ in modes:
-        torch._C._pop_torch_function_stack()
-    try:
-        yield
-    finally:
-        for mode in modes:
-            torch._C._push_on_torch_function_stack(mode)
-
-
-def _unseen(compiled: Callable[..., Any], graph: GraphBuilder) -> Callable[..., Any]:
-    """Wraps the compiled graph so that modes and the classes of its inputs do not override its calls: their overrides
-    were already traced."""
-    around = graph.tx.overrides.modes_at_entry
-    if not around and not graph.inputs.takes_subclasses():
-        return compiled
-    disabled = torch._C.DisableTorchFunction if around else torch._C.DisableTorchFunctionSubclass
-
-    def call(*inputs: Any) -> Any:
-        with disabled():
-            return compiled(*inputs)
-
-    return call
-
-
-def _as_tuple(compiled: Callable[..., Any]) -> Any:
-    """The compiled graph as entries call it: with the frame hook disabled, and returning a tuple."""
-    if getattr(compiled, "returns_tuple", False):
-        return compiled
-    return _C.run_disabled(compiled)

@@ -3,6 +3,7 @@ and imports the compiler only if there is none."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import types
@@ -16,7 +17,7 @@ from inductor.log.stages import compiling_is_shown, is_shown
 from inductor.process.compile_lock import compile_lock, importing, make_once
 
 from . import _C, config, originals, stance
-from .core import break_errors, weak_codes
+from .core import weak_codes
 from .core.weak_codes import WeakCodes
 from .errors import Unsupported
 from .frame_cache.context import is_plain_context
@@ -148,8 +149,10 @@ class LazyCompiler:
         assert self._kept is not None
         self._calls = self._calls or store.Calls()
         again = any(entry.owner is self.owner for entry in state.entries)
-        if (shared := self._shared_entry(func, locals_)) is not None:
-            return shared
+        if self.siblings is not None:
+            note = functools.partial(self._note_shared, func.__code__)
+            if (shared := self.siblings.take_over(self, func, locals_, note)) is not None:
+                return shared
         found = store.find(func, locals_, self._kept, self.owner, self._backend, self._calls)
         if found is None:
             return None
@@ -157,28 +160,21 @@ class LazyCompiler:
         if record.eager:
             return _C.SKIP
         counters["recompiles"] += again
-        self._install(func.__code__, entry, record.arguments, record.varied)
+        self._note_loaded(func.__code__, entry, record.arguments, record.varied)
+        if self.siblings is None:
+            _C.install(func.__code__, entry)
+        else:
+            self.siblings.install(self, func.__code__, entry)
         return entry
 
-    def _install(self, code: types.CodeType, entry: _C.Entry, arguments: _Values, varied: _Values) -> None:
+    def _note_loaded(self, code: types.CodeType, entry: _C.Entry, arguments: _Values, varied: _Values) -> None:
         weak_codes.add(self._loaded, code)
         assert entry.code is not None
         self._entries.append((weakref.ref(code), weakref.ref(entry.code), arguments, varied))
-        _C.install(code, entry)
-        if self.siblings is not None:
-            self.siblings.offer(self, code, entry)
 
-    def _shared_entry(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> _C.Entry | None:
-        """An entry that another compiler with equal settings has loaded, and that serves this call, too."""
-        found = None if self.siblings is None or break_errors.is_error() else self.siblings.find(self, func, locals_)
-        if found is None:
-            return None
-        entry, other, code = found
+    def _note_shared(self, code: types.CodeType, entry: _C.Entry, other: Any, its_code: types.CodeType) -> None:
         assert isinstance(other, LazyCompiler)  # there is no other one before the compiler is imported
-        arguments, varied = other.loaded(code, entry.code)
-        self._install(func.__code__, entry, arguments, varied)
-        counters["captures_shared"] += 1
-        return entry
+        self._note_loaded(code, entry, *other.loaded(its_code, entry.code))
 
     def loaded(self, code: types.CodeType, generated: types.CodeType | None) -> tuple[_Values, _Values]:
         """The arguments of an entry that was loaded, and what varies in it."""

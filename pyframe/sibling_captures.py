@@ -12,15 +12,16 @@ import functools
 import sys
 import types
 import weakref
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
 from . import _C, config
-from .core import weak_codes
+from .core import break_errors, weak_codes
 from .core.weak_codes import WeakCodes
+from .metrics import counters
 from .options import Options
 
 if TYPE_CHECKING:
@@ -70,6 +71,26 @@ class Siblings:
         gone = functools.partial(_remove_dead, self._offers, key)
         made = Offer(weakref.ref(entry, gone), weakref.ref(compiler), weakref.ref(code), _settings())
         self._offers[key] = (*self._offers.get(key, ())[1 - _MAX_OFFERS :], made)
+
+    def take_over(
+        self, compiler: Compiler, func: types.FunctionType, locals_: tuple[Any, ...],
+        note: Callable[[_C.Entry, Compiler, types.CodeType], None],
+    ) -> _C.Entry | None:
+        """An entry for this call, which no entry of the compiler fits, that is like one of another compiler; None if no
+        entry fits. It is installed. `note` is called before, with the entry and what `find` gives beside it."""
+        found = None if break_errors.is_error() else self.find(compiler, func, locals_)  # tracing finds such breaks
+        if found is None:
+            return None
+        note(*found)
+        entry = found[0]
+        self.install(compiler, func.__code__, entry)
+        counters["captures_shared"] += 1
+        return entry
+
+    def install(self, compiler: Compiler, code: types.CodeType, entry: _C.Entry) -> None:
+        """Install an entry of this code, and let other compilers use it."""
+        _C.install(code, entry)
+        self.offer(compiler, code, entry)
 
     def find(
         self, compiler: Compiler, func: types.FunctionType, locals_: tuple[Any, ...]

@@ -21,8 +21,8 @@ LAYERS: dict[str, list[str]] = {
     "pyframe": [
         "version", "_C", "bytecode", "core", "errors", "signature", "exc", "config", "metrics", "graph_retry",
         "torch_resets", "callables", "module", "originals", "report", "stance", "markers", "options", "vars",
-        "requirements", "dynamic", "emit", "interp", "backends", "example_inputs", "entries", "frame_cache",
-        "recompile", "skipped_frames", "sibling_captures", "driver", "lazy_compiler", "shared_captures",
+        "requirements", "dynamic", "emit", "interp", "backends", "example_inputs", "graph_compilation", "entries",
+        "frame_cache", "recompile", "skipped_frames", "sibling_captures", "driver", "lazy_compiler", "shared_captures",
         "cache_artifacts", "backward", "api", "export", "packaging", "stage_programs", "testing", "cli", "__init__",
         "__main__",
     ],
