@@ -105,7 +105,7 @@ class RecompilePolicy:
             return False
         if len(entries) < self.options.recompile_limit:
             counters["recompiles"] += 1
-            _generalize(func, locals_, entries)
+            _generalize(func, locals_, entries, self.options.recompile_limit // 2)
             return True
         if self.options.fullgraph or config.fail_on_recompile_limit_hit:
             raise RecompileLimitExceeded(
@@ -142,23 +142,28 @@ def _why_missed(func: types.FunctionType, locals_: tuple[Any, ...], entry: _C.En
     return why if isinstance(why, str) else why(func, locals_)
 
 
-def _generalize(func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> None:
+def _generalize(func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry], limit: int) -> None:
     """For code that runs once per loop iteration: values that changed since the last capture are not constants in
-    the next one."""
+    the next one, and those that `limit` captures had as symbols are none."""
     known = continuation(func.__code__)
     if known is None or not known.loops:
         return
     changed: dict[Source, None] = {}
     for described in entries[0].tag:
         guard = described.guard if isinstance(described, GuardExplanation) else None
-        if guard is None or guard.source is None or guard.kind not in _OF_VALUES or type(guard.payload) is bool:
+        if guard is None or guard.source is None or type(guard.payload) is bool:
+            continue
+        symbol = known.is_symbol(guard.source)
+        if guard.kind not in _OF_VALUES and not (symbol and guard.kind == "RELATION"):
+            continue
+        if symbol and guard.kind == "EQUALS" and guard.payload in (0, 1):  # these have captures of their own
             continue
         if guard_explain.evaluate([guard], func, locals_) is not None:
             changed[guard.source] = None
     for source in changed:
         there, owner = _owner(source, guard_explain.CallContext(func, locals_))
         if there:
-            known.generalize(source, (*loop_varying.VALUES, *loop_varying.CONTAINERS), owner)
+            known.generalize(source, (*loop_varying.VALUES, *loop_varying.CONTAINERS), owner, limit)
 
 
 def _owner(source: Source, context: guard_explain.CallContext) -> tuple[bool, weakref.ref[Any] | None]:

@@ -100,6 +100,7 @@ class GraphValues:
             return _DTYPES.get(found, found) if isinstance(found, type) else found  # torch.fx cannot print classes
         except NotConstant:
             if isinstance(value, RuntimeValueVar):
+                value.make_symbolic(self._tx)
                 value.specialize(self._tx)
             what = f"{value.describe()} as an argument of a torch function"
             return self._tx.graph_break("unsupported-object", what)

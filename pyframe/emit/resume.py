@@ -75,8 +75,10 @@ class Continuation:
     `handles_errors`: its RESUME has an exception handler. `after`: the line of the first break that it was made for.
     `original`: the code that it continues, held weakly, and for each of its instructions the ordinal of the same one
     there, -1 if there is none. `owners`: for sources that captures found to vary, the object that they were read from
-    then, None if its value is known to change. `constants`: those that are constants again. `key`: what it was made
-    for, with the code held weakly: `parts_of` a ResumeKey.
+    then, None if its value is known to change. `constants`: those that are constants again. `texts`: how many captures
+    made a text that varies a constant. `symbols`: numbers that are symbols, because an operator takes them as a size or
+    an index, and how many captures did not fit another number. `key`: what it was made for, with the code held weakly:
+    `parts_of` a ResumeKey.
     """
 
     def __init__(self) -> None:
@@ -89,13 +91,21 @@ class Continuation:
         self.original: tuple[weakref.ref[types.CodeType], tuple[int, ...]] | None = None
         self.owners: dict[Source, weakref.ref[Any] | None] = {}
         self.constants: set[Source] = set()
+        self.texts = 0
+        self.symbols: dict[Source, int] = {}
         self.key: tuple[weakref.ref[types.CodeType], tuple[Any, ...]] | None = None
 
-    def generalize(self, source: Source, types: tuple[type, ...], owner: weakref.ref[Any] | None) -> None:
+    def generalize(self, source: Source, types: tuple[type, ...], owner: weakref.ref[Any] | None, limit: int) -> None:
         """A capture found another value at `source` than the one before it, read from `owner`. It varies from now on,
-        unless a capture needed its value and it is read from another object now."""
-        if source in self.constants:
-            before = self.owners[source]
+        unless a capture needed its value and it is read from another object now, or it is a symbol and fewer than
+        `limit` captures did not fit."""
+        if source in self.symbols:
+            self.symbols[source] += 1
+            if self.symbols[source] < limit:
+                return
+            self.constants.discard(source)
+        elif source in self.constants:
+            before = self.owners.get(source)
             if before is not None and owner is not None and before() is not owner():
                 self.owners[source] = owner
                 return
@@ -104,14 +114,33 @@ class Continuation:
         self.varying[source] = types
         self.owners.setdefault(source, owner)
 
-    def specialize(self, sources: Sequence[Source]) -> bool:
+    def specialize(self, sources: Sequence[Source], texts: int = 0) -> bool:
         """Make values at `sources` constants again, because the capture can only go on if it knows them: the number of
-        a layer that is a key, for example. False if that would not help, as one of them is not such a value."""
-        if not sources or any(self.owners.get(source) is None or source in self.constants for source in sources):
+        a layer that is a key, for example. `texts`: how many captures may do so where the value is a text, such as a
+        name, that each iteration of the loop gets or computes. False if that would not help, as one of them is not
+        such a value."""
+        if not sources or not self.constants.isdisjoint(sources):
+            return False
+        if any(self.owners.get(source) is None for source in sources):
+            if not self.loops or self.texts >= texts:
+                return False
+            self.texts += 1
+        for source in sources:
+            self.varying[source] = ()  # an item of a tuple would vary with the tuple
+        self.constants.update(sources)
+        return True
+
+    def is_symbol(self, source: Source) -> bool:
+        """Whether a number is a symbol although values of loops are not, because an operator takes it."""
+        return source in self.symbols and not self.varying.get(source)
+
+    def make_symbolic(self, sources: Sequence[Source]) -> bool:
+        """Make numbers at `sources` symbols from the next capture on. False if they are, or cannot be any more."""
+        if not self.loops or any(source in self.symbols for source in sources):
             return False
         for source in sources:
-            del self.varying[source]
-        self.constants.update(sources)
+            self.varying[source] = ()
+            self.symbols[source] = 0
         return True
 
 

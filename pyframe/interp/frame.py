@@ -188,6 +188,8 @@ class Frame:
                 raise
             return None
         except NotConstant as value:
+            if value.var is not None:
+                return value.var.unsupported(self.tx, instr.op)
             return self.tx.graph_break("unsupported-object", f"{instr.op} of {value}, known only at run time")
 
     def run(self, thrown: Var | None = None) -> Outcome:

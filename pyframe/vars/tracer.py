@@ -38,8 +38,17 @@ class ResumePoint(Protocol):
     def loops(self) -> bool:
         """Whether it runs once per iteration of a loop."""
 
-    def specialize(self, sources: Sequence[Source]) -> bool:
-        """Make values that varied between captures constants of each capture again; False if they must not be."""
+    def specialize(self, sources: Sequence[Source], texts: int = 0) -> bool:
+        """Make values that varied between captures constants of each capture again; False if they must not be. At most
+        `texts` captures do so for values that are texts."""
+        ...
+
+    def is_symbol(self, source: Source) -> bool:
+        """Whether a number is a symbol although values of loops are not, because an operator takes it."""
+        ...
+
+    def make_symbolic(self, sources: Sequence[Source]) -> bool:
+        """Make numbers symbols from the next capture on; False if they must not be."""
         ...
 
 

@@ -149,3 +149,96 @@ def test_a_conversion_that_fails_reaches_its_handler(convert, values, backend):
 
     x = torch.randn(3)
     assert repr(pyframe.compile(program, backend=backend)(x)) == repr(program(x))
+
+
+PARTS = torch.nn.ModuleDict({f"part{number}": torch.nn.Linear(4, 4) for number in range(9)})
+
+
+def by_name(x, names):
+    for name in names:
+        torch._dynamo.graph_break()
+        x = PARTS[name](x)
+    return x
+
+
+def by_computed_name(x, names):
+    for number in range(len(names)):
+        torch._dynamo.graph_break()
+        x = getattr(PARTS, f"part{number}")(x)
+    return x
+
+
+def by_name_in_pairs(x, names):
+    for name, part in {name: PARTS[name] for name in names}.items():
+        torch._dynamo.graph_break()
+        x = part(x) + PARTS[name].bias
+    return x
+
+
+@pytest.mark.parametrize("program", [by_name, by_computed_name, by_name_in_pairs])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_name_is_a_constant_of_the_first_captures(program, count):
+    own = types.FunctionType(program.__code__.replace(), globals())
+    compiled = pyframe.compile(own, backend="eager")
+    x, names = torch.randn(3, 4), [f"part{number}" for number in range(count)]
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x, names), program(x, names))
+    assert set(counters["graph_breaks"]) == {"explicit-break"}
+    assert counters["graphs"] <= count
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("program", [by_name, by_computed_name])
+def test_many_names_do_not_reach_the_recompile_limit(program):
+    own = types.FunctionType(program.__code__.replace(), globals())
+    compiled = pyframe.compile(own, backend="eager")
+    x, names = torch.randn(3, 4), [f"part{number}" for number in range(9)]
+    torch.testing.assert_close(compiled(x, names), program(x, names))
+    assert counters["recompiles"] <= 8
+
+
+def as_size(x):
+    for part in list(PARTS.values())[:3]:
+        shape = (*x.shape[:-1], 2, 2)
+        torch._dynamo.graph_break()
+        x = part(x).view(shape).flatten(-2).relu() + torch.arange(shape[0])[:, None]
+    return x
+
+
+def as_bound(x):
+    for number in range(4):
+        torch._dynamo.graph_break()
+        x = torch.cat([x[:number], x[number:] + 1]) + torch.arange(number + 2).sum()
+    return x
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("program, graphs", [(as_size, 4), (as_bound, 6)])
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_number_that_an_operator_takes_is_a_symbol(program, graphs, backend):
+    own = types.FunctionType(program.__code__.replace(), globals())
+    compiled = pyframe.compile(own, backend=backend)
+    for rows in (5, 5, 6, 7, 8, 9):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(compiled(x), program(x))
+    assert set(counters["graph_breaks"]) == {"explicit-break"}
+    assert counters["graphs"] <= graphs
+
+
+SCALES = [float(number) for number in range(40)]
+
+
+def as_size_and_key(x):
+    for number in range(40):
+        torch._dynamo.graph_break()
+        x = x + torch.arange(number).sum() * SCALES[number]
+    return x
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_symbol_that_captures_need_as_a_constant_is_none():
+    compiled = pyframe.compile(as_size_and_key, backend="eager")
+    x = torch.randn(4)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), as_size_and_key(x))
+    assert counters["recompiles"] <= 10

@@ -161,9 +161,12 @@ def wrap_number(
 ) -> NumberVar | None:
     """The Var of an int or float that is taken as a variable; None if it is taken as a constant. `holder`: the source
     of the object that it is read from, such as a numpy scalar."""
-    if source is None or tx.options.dynamic is False or (tx.known is not None and tx.known.loops):
+    if source is None or tx.options.dynamic is False:
         return None
-    varies = tx.graph.history.number_varies(source, value)
+    in_loop = tx.known is not None and tx.known.loops
+    if in_loop and not (tx.known is not None and tx.known.is_symbol(source)):
+        return None
+    varies = tx.graph.history.number_varies(source, value) or in_loop
     if type(value) is int:
         chosen = varies or (tx.options.dynamic and _is_argument(holder or source))
         if not chosen or tx.graph.history.concrete or value in (0, 1) or abs(value) >= _LARGEST:

@@ -24,7 +24,12 @@ _WITHOUT_FIELDS: tuple[Callable[[], Any], ...] = (
 
 
 class NotConstant(Exception):
-    """Raised if the value (or the type) of a Var is not known while tracing."""
+    """Raised if the value (or the type) of a Var is not known while tracing. `var`: that Var, if it has a value in this
+    call of which a capture can be made."""
+
+    def __init__(self, text: str, var: Var | None = None) -> None:
+        super().__init__(text)
+        self.var = var
 
 
 class NotRebuildable(Exception):

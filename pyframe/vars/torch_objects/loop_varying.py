@@ -3,7 +3,8 @@ them: numbers, strings and growing containers of which only the type is guarded.
 
 Arithmetic on such numbers is deferred to run time; next to a tensor, a number becomes a 0-d tensor that is an input of
 the graph. A branch on one is guarded by its outcome. Anything else that needs the value breaks the graph, except where
-each iteration reads it from another object, such as the number of a layer: it is a constant of each capture then.
+each iteration reads it from another object, such as the number of a layer: it is a constant of each capture then. So
+is a text that is needed, such as the name of a layer, in the first few captures.
 """
 
 from __future__ import annotations
@@ -73,6 +74,9 @@ class RuntimeValueVar(Var):
     def python_type(self) -> type:
         return type(self.example)
 
+    def constant(self) -> Any:
+        raise NotConstant(self.describe(), self)
+
     def describe(self) -> str:
         return f"{self.source or 'a number'}, known only at run time"
 
@@ -94,9 +98,24 @@ class RuntimeValueVar(Var):
 
     def specialize(self, tx: Tracer) -> None:
         """The trace needs the value: restart with it as a constant of this capture if each iteration reads it from
-        another object."""
-        if tx.known is not None and tx.known.specialize(self._leaves() or ()):
+        another object, or if it is a text and few captures did so."""
+        texts = tx.options.recompile_limit // 2 if type(self.example) is str else 0
+        if tx.known is not None and tx.known.specialize(self._leaves() or (), texts):
             raise Restart()
+
+    def make_symbolic(self, tx: Tracer) -> None:
+        """An operator takes the value, as a size for example: if it is an int computed from ints, restart with symbols
+        in their place."""
+        if tx.known is None or tx.options.dynamic is False or tx.graph.history.concrete or not self._of_ints():
+            return
+        if tx.known.make_symbolic(self._leaves() or ()):
+            raise Restart()
+
+    def _of_ints(self) -> bool:
+        """Whether it is an int, computed from ints alone."""
+        return type(self.example) is int and all(
+            arg._of_ints() if isinstance(arg, RuntimeValueVar) else type(arg.constant()) is int for arg in self.args
+        )
 
     # ---- slots ----
     def unary(self, tx: Tracer, op: str) -> Var:
