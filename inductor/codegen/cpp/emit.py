@@ -34,6 +34,7 @@ from .ops import (
     convert,
     literal,
 )
+from .tables import Table
 
 Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index and their values
 PREFETCH_BYTES = 4096  # beyond the page that is read: up to its end, processors load ahead by themselves
@@ -89,6 +90,7 @@ class Emitter(KernelWriter):
         self._carries: dict[Val, str] = {}  # the variable with the running sum of each scan before the current vector
         self._spilled: dict[Val, str] = {}  # the array in which each of these values is kept for later phases
         self._spill_ready: set[Val] = set()
+        self._tables: dict[Val, Table] = {}  # of values that are computed before all loops
 
     # ---- scopes
 
@@ -139,7 +141,7 @@ class Emitter(KernelWriter):
 
     def _operands(self, value: Val) -> Sequence[Val]:
         """The operands that `_define` always reads."""
-        if value.op in _NO_OPERANDS or (value in self._spilled and value in self._spill_ready):
+        if value.op in _NO_OPERANDS or value in self._tables or value in self._spilled and value in self._spill_ready:
             return ()
         truth = self._truth(value.args[0]) if value.op == "where" else None
         return value.args if truth is None else (value.args[1 if truth else 2],)
@@ -157,6 +159,8 @@ class Emitter(KernelWriter):
 
     def _define(self, value: Val) -> str:
         vector = self.is_vector(value)
+        if value in self._tables:
+            return self.emit(value.kind, True, f"ld({self._tables[value].place()})")
         scratch = self._spilled.get(value)
         var = self.axes.inner[-1][0] if self.axes.inner else ""
         if scratch and value in self._spill_ready:
@@ -393,8 +397,13 @@ class Emitter(KernelWriter):
 
     def _gather_affine(self, kind: str, index: Affine, pairs: Pairs, pointer: str) -> str:
         """A load of elements whose places are a sum over indices that vary by lane, and the place in the vector."""
-        start, places = self._places(index, pairs)
         rest = f", {self.tail}" if self.tail else ""
+        ((name, value), *more) = pairs
+        if value in self._tables and not more and index.coef(name) == 1 and same(self.step(index) or 0, 0):
+            start = self.printer.index(index.substitute({name: Affine()}))
+            text = f"gather<{VECTOR[kind]}>({pointer} + {start}, {self._tables[value].place()}{rest})"
+            return self.emit(kind, True, text)
+        start, places = self._places(index, pairs)
         return self.emit(kind, True, f"gather<{VECTOR[kind]}>({pointer} + {start}, {places}{rest})")
 
     def _places(self, index: Affine, pairs: Pairs) -> tuple[str, str]:

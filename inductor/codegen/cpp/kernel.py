@@ -23,6 +23,7 @@ from .accumulate import Accumulator
 from .axes import plan_axes
 from .emit import Emitter, Tile
 from .ops import MEMORY, SCALAR
+from .tables import Table, chosen
 
 UNROLL = 4
 BLOCK = 64  # columns that are reduced together
@@ -136,6 +137,7 @@ class Kernel(Emitter):
         parallel = divides and score.parallel(self.group.work(), cost)
         few = together is None and math.prod(hint(s) for _, s in loops) < 4
         self._parallel_inner = parallel and few and (self.plain or not loops) and not self.scans
+        tables = self._fill_tables()
         lines = []
         if loops and parallel and not self._parallel_inner:
             several = len(loops) > 1 and self.plain
@@ -154,7 +156,28 @@ class Kernel(Emitter):
                 for i, b in enumerate(self.bufs)]
         self.symbols = sorted(self.printer.symbols)
         head += [f"const int64_t {name} = ints[{i}];" for i, name in enumerate(self.symbols)]
-        return "".join(f"  {line}\n" for line in head + lines)
+        return "".join(f"  {line}\n" for line in head + tables + lines)
+
+    def _fill_tables(self) -> list[str]:
+        """The code that computes values before all loops, and keeps them in tables."""
+        lines: list[str] = []
+        tables = {}
+        for value, loops in chosen(self.axes, self.values.stores, self.values.reductions).items():
+            table = tables[value] = Table(self.fresh("s"), loops)
+            lines.append(f"alignas(64) {SCALAR[value.kind]} {table.name}[{table.count + LANES_AT_MOST}];")
+            *outer, (var, size) = loops
+            self.new_row()
+            body: list[str] = []
+            for tail in (None, f"({size} - {var})") if size % LANES_AT_MOST else (None,):
+                with self.loop_scope(tail) as part:  # what is stored beyond a row is overwritten by the next one
+                    part.append(f"st({table.place()}, {self.get(value, True)});")
+                whole = f"{size} / W * W"
+                body += [f"for (int64_t {var} = 0; {var} < {whole}; {var} += W) {{"] if tail is None else [
+                    f"if ({whole} < {size}) {{", f"const int64_t {var} = {whole};"]  # fmt: skip
+                body += [*part, "}"]
+            lines += [*(self._for(v, n) for v, n in outer), "{", *self._row_lines, *body, "}"]
+        self._tables = tables
+        return lines
 
     def _apart(self, loop: tuple[tuple[str, AnySize], ...]) -> bool:
         """Whether what is added for one value of a loop's variable is apart in memory from that for any other one."""

@@ -165,6 +165,14 @@ template <class V, class T> INL V gather(const T* p, vl at, int64_t n) {
   for (int k = 0; k < n; ++k) setlane(r, k, ld1(p + at[k]));
   return r;
 }
+template <class V, class T> INL V gather(const T* p, const int64_t* at) {
+  return each([&](int k) __attribute__((always_inline)) { return ld1(p + at[k]); }, V{});
+}
+template <class V, class T> INL V gather(const T* p, const int64_t* at, int64_t n) {
+  V r = {};
+  for (int k = 0; k < n; ++k) setlane(r, k, ld1(p + at[k]));
+  return r;
+}
 // An index out of bounds, where `m`, sets *status and becomes 0. `check_index` takes no negative indices, `wrap_index`
 // counts them from the end, as Python does.
 INL int64_t check_index(int64_t i, int64_t n, bool m, int64_t* status) {
