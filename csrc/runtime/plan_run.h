@@ -20,7 +20,7 @@ typedef struct run {
     void *stream;           /* CUDA */
     int launched;           /* CUDA: a kernel of this run has been launched */
     PyObject *given; /* the list that the arguments are in, to be emptied once they are read; NULL for a plain call */
-    int64_t status; /* set by kernels of the CPU: an index was out of bounds */
+    int64_t status; /* set by kernels of the CPU: 1 if an index was out of bounds, 2 if an integer was divided by zero */
     PyObject *labels;       /* names for the profiler's ranges, borrowed from the plan; NULL while nothing records */
     bool wrote;             /* a step that may write an input has begun */
     bool grad;              /* recording of gradients is on for the caller, and off while the steps run */

@@ -336,6 +336,10 @@ run_step(run *r, const step *s)
 static int
 check_indices(const run *r)
 {
+    if (r->status == 2) {
+        PyErr_SetString(PyExc_RuntimeError, "ZeroDivisionError"); /* what ATen raises */
+        return -1;
+    }
     if (r->status != 0) {
         PyErr_SetString(PyExc_IndexError, "index out of range in a compiled graph");
         return -1;

@@ -99,9 +99,11 @@ def floats_only(graph: LoweringGraph) -> None:
 
 
 def check_divisor(graph: LoweringGraph, b: Any) -> None:
-    """Unlowered if an integer may be divided by zero on the CPU, where ATen raises an error."""
-    integers = graph.val.dtype in (*_INTEGERS, torch.bool) and graph.val.device.type == "cpu"
-    if integers and (is_value(b) or b == 0):
+    """Unlowered for integers divided by the number zero on the CPU, where ATen raises an error, and for truth values.
+    Kernels check the elements of a tensor."""
+    zero = not is_value(b) and b == 0
+    on_cpu, dtype = graph.val.device.type == "cpu", graph.val.dtype
+    if on_cpu and (dtype == torch.bool or (dtype in _INTEGERS and zero)):
         raise Unlowered
 
 

@@ -58,7 +58,10 @@ class PythonPlan:
         with torch.no_grad():
             self._run(buffers)
             for step in self._spec.steps:
-                if isinstance(step, Status) and int(buffers[step.buf]):
+                status = int(buffers[step.buf]) if isinstance(step, Status) else 0
+                if status == 2:
+                    raise RuntimeError("ZeroDivisionError")  # what ATen raises
+                if status:
                     raise IndexError("index out of range in a compiled graph")
             written(self._spec)([inputs[i] for i in self._spec.mutated])
             outputs = [self._output(ref, buffers) for ref in self._spec.outputs]

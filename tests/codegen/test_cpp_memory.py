@@ -17,11 +17,12 @@ DTYPES = [torch.float32, torch.float64, torch.int64, torch.int32, torch.int8, to
 
 
 @pytest.mark.parametrize("target", ["generic", "avx2", "avx512", "native"])
-def test_vectors_in_memory(target, tmp_path):
+@pytest.mark.parametrize("name", ["vector_memory", "vector_division"])
+def test_vectors(name, target, tmp_path):
     if target != "native" and not Machine.here(None).runs(target_of(target)):
         pytest.skip("this processor does not run it")
     flags = ["-march=native"] if target == "native" else target_of(target).flags
-    source, program = Path(__file__).with_name("vector_memory.cpp"), tmp_path / "program"
+    source, program = Path(__file__).with_name(f"{name}.cpp"), tmp_path / "program"
     line = [*cpp_build.find_compiler(None), "-std=c++17", "-O1", "-fno-math-errno", "-fno-trapping-math", "-w", *flags]
     subprocess.run([*line, f"-I{cpp_build.INCLUDE}", str(source), "-o", str(program)], check=True)
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False)

@@ -216,10 +216,10 @@ INL vh down_f16(vf x) { vh r; LANES(k) r[k] = down_f16(x[k]).u; return r; }
 #include "memory.h"
 #include "tiles.h"
 
-// ---- integer division by zero: sets the status word
-INL void check_divisor(int64_t d, bool m, int64_t* status) { if (m && d == 0) *status = 1; }
-INL void check_divisor(vl d, vm m, int64_t* status) { if (bits(eq(d, vl{}) & m)) *status = 1; }
-INL void check_divisor(vi d, vm m, int64_t* status) { if (bits(vm{d == 0} & m)) *status = 1; }
+// ---- integer division by zero: sets the status word to 2
+INL void check_divisor(int64_t d, bool m, int64_t* status) { if (m && d == 0) *status = 2; }
+INL void check_divisor(vl d, vm m, int64_t* status) { if (bits(eq(d, vl{}) & m)) *status = 2; }
+INL void check_divisor(vi d, vm m, int64_t* status) { if (bits(vm{d == 0} & m)) *status = 2; }
 
 // ---- conversions between compute types
 INL vf to_f(vf x) { return x; }   INL vf to_f(vd x) { return join<vf>(CVT(x.a, hf), CVT(x.b, hf)); }
@@ -460,12 +460,32 @@ INL vf relu_(vf x) { return greater(vf{}, x); }
 template <class T> INL auto isnan_(T x) { return ne(x, x); }
 template <class T> INL auto isinf_(T x) { return eq(abs_(x), T{} + __builtin_inff()); }
 template <class T> INL T sign_(T x) { return sel(gt(x, T{}), T{} + 1, sel(lt(x, T{}), T{} - 1, T{})); }
-// Integer division: C truncates; floor and Python's modulus are built on it. Lane by lane: no vector divide exists.
-#define IDIV(V, T) \
-  INL V truncdiv(V a, V b) { V r; LANES(k) r[k] = b[k] ? (b[k] == -1 ? (T)(0 - a[k]) : a[k] / b[k]) : 0; return r; }
+// Integer division: C truncates; floor and Python's modulus are built on it. No vector divide exists: it is done in double,
+// which is exact for int32, and for int64 from -2^51 to 2^51: a quotient that is no integer is further from the next one
+// than half of the last bit. Others are divided lane by lane.
 INL int64_t truncdiv(int64_t a, int64_t b) { return b ? (b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b) : 0; }
 INL int32_t truncdiv(int32_t a, int32_t b) { return b ? (b == -1 ? (int32_t)(0 - (uint32_t)a) : a / b) : 0; }
-IDIV(vi, int32_t) IDIV(vl, int64_t)
+static __attribute__((noinline)) vl truncdiv_lanes(vl a, vl b) { vl r; LANES(k) r[k] = truncdiv(a[k], b[k]); return r; }
+INL vi truncdiv(vi a, vi b) {
+  const vd q = to_d(a) / to_d(b);
+  const vi r = join<vi>(CVT(q.a, hi), CVT(q.b, hi));
+  return ~(vi)(b == 0) & (b == -1 ? (vi)(0 - (vu)a) : r);
+}
+INL hl divided(hl a, hl b) {
+  const double shift = 6755399441055744.0;  // 3 * 2^51, from where on the bits of a double count in ones
+  const hl origin = hl{} + 0x4338000000000000ll, sign = (hl)((a ^ b) < 0);
+  const hd x = (hd)(a + origin) - shift, y = (hd)(b + origin) - shift;
+  const hd q = (hd)((hl)(x / y) & 0x7fffffffffffffffll), near = q + shift;
+  const hl n = (hl)near - origin + (hl)(near - shift > q);  // the integer below q
+  return ((n ^ sign) - sign) & (hl)(b != 0);
+}
+INL vl truncdiv(vl a, vl b) {
+  const int64_t low = (int64_t)1 << 51;
+  const hl beyond = (hl)((hul)((a.a + low) | (a.b + low) | (b.a + low) | (b.b + low)) >> 52);
+  const hl found = (hl)(beyond != 0);
+  if (__builtin_expect(bits(narrowed(found, found)) != 0, 0)) return truncdiv_lanes(a, b);
+  return {divided(a.a, b.a), divided(a.b, b.b)};
+}
 template <class T> INL T truncrem(T a, T b) { return a - truncdiv(a, b) * b; }
 template <class T> INL T floordiv(T a, T b) {
   T q = truncdiv(a, b), r = a - q * b;
