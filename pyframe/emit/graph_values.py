@@ -20,6 +20,7 @@ from ..vars.objects.namedtuple import NamedTupleVar
 from ..vars.protocol.base import NotConstant, Var
 from ..vars.protocol.const import ConstVar, make
 from ..vars.protocol.graph_object import GraphObjectVar
+from ..vars.torch_objects.distributed_tensors import note_masks
 from ..vars.torch_objects.loop_varying import RuntimeValueVar
 from ..vars.torch_objects.tensor import TAKES_FLOATS, TensorVar
 from ..vars.torch_objects.wrapper_subclass import of_result
@@ -202,7 +203,9 @@ class GraphValues:
                 return arg
         node.meta["val"] = result
         self._numbers.register_new(node, result)
-        return of_result(TensorVar(node, result, None, type(result)))
+        made = of_result(TensorVar(node, result, None, type(result)))
+        note_masks(self._tx, made)
+        return made
 
     def forget(self, node: fx.Node) -> None:
         """The node is about to be removed: a tensor that it returned is represented by its former node again."""

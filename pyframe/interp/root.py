@@ -14,6 +14,7 @@ from ..vars.containers.iterator import NotRebuilt
 from ..vars.objects.exceptions import ExceptionVar
 from ..vars.objects.functions import CellVar
 from ..vars.protocol.base import Raised
+from ..vars.torch_objects.distributed_tensors import check_masks
 from .aliases import guard_aliases
 from .frame import Frame, Outcome, UntouchedVar
 from .generators import makes_generator
@@ -30,6 +31,7 @@ def run_root(trace: Trace) -> TraceResult:
     end = _run_steps(trace, root)
     guard_aliases(trace)
     try:
+        check_masks(trace)
         trace.generators.check_suspended()
         _check_raised(trace)
         result = trace.output(trace, root, end).build()

@@ -149,6 +149,7 @@ class Trace:
         self.memo: dict[int, Var] = {}
         self.shared: dict[tuple[int, Source] | None, Var] = {}  # of objects without identity, by id and source
         self.keep_alive: list[Any] = []
+        self.masks: list[tuple[Any, int]] = []
         # inner tensors of wrapper subclass instances, by id: their sources, and functions that read them
         self.inner_tensors: dict[int, tuple[Source, Callable[[], Var]]] = {}
         self.logs = bool(options.reorderable_logging_functions or options.ignore_logging_functions)
@@ -523,6 +524,7 @@ class Trace:
         """Free everything when the capture is done. Vars, frames and the graph form reference cycles, which would keep
         the program's objects alive until the next garbage collection."""
         self.generators.forget()
+        distributed_tensors.release_masks(self)
         for cell in (*self.new_cells, *self.cells.values()):
             cell.content = None
         self.graph.release()

@@ -110,6 +110,7 @@ class Tracer(Protocol):
     rewritten: dict[Source, None]  # sources that the graph overwrites: read before the graph runs
     warning_contexts: list[CatchWarningsVar]  # `catch_warnings` entered and not left, the innermost first
     outside_reads: OutsideReads | None  # notes what is read now
+    masks: list[tuple[Any, int]]  # buffers of masks of DTensors that the graph makes, with the step
     keep_alive: list[Any]  # objects that the trace knows by their id(), which must not be reused
 
     @property

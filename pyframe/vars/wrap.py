@@ -77,6 +77,7 @@ from .torch_objects import (  # noqa: F401  registers the models of these module
     config_patches,
     covariance,
     hook_handles,
+    in_place_collectives,
     lazy_modules,
     nested_compile,
     optimizers,

@@ -188,6 +188,58 @@ def in_place(me: Rank) -> None:
     same(me, program, given(me, 2, 3))
 
 
+def in_place_in_one_graph(me: Rank) -> None:
+    """Functions that write to their arguments are captured, with their reductions, shapes and groups."""
+    group = dist.new_group(list(range(me.world)))
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total, most = x * 2, y.clone()
+        dist.all_reduce(total)
+        dist.all_reduce(most, op=dist.ReduceOp.MAX, group=group)
+        whole, columns = x.new_empty(me.world * 2, 3), x.new_empty(me.world * 3, 2)
+        dist.all_gather_into_tensor(whole, x + 1)
+        dist.all_gather_into_tensor(columns, x.t().contiguous(), group=group)
+        parts = [torch.empty_like(x) for _ in range(me.world)]
+        dist.all_gather(parts, total.sin())
+        part, other = torch.empty_like(x), x.new_empty(3, 2)
+        dist.reduce_scatter_tensor(part, whole, dist.ReduceOp.SUM)
+        dist.reduce_scatter_tensor(other, columns)
+        swapped = torch.empty_like(whole)
+        dist.all_to_all_single(swapped, whole * (me.rank + 1))
+        sent = swapped * 2
+        dist.broadcast(sent, src=me.world - 1)
+        return total, most, columns.cos(), torch.stack(parts), part.relu(), other, swapped, sent
+
+    same(me, program, given(me, 2, 3), given(me, 4, seed=1), fullgraph=True)
+
+
+def in_place_of_gradients(me: Rank) -> None:
+    """The mean of the gradients over all processes, in one graph with the loss; a tensor that autograd follows runs
+    eagerly."""
+    model = mlp().to(me.device)
+
+    @torch.no_grad()
+    def mean_of_gradients() -> list[torch.Tensor]:
+        found = [p.grad / me.world for p in model.parameters()]
+        for x in found:
+            dist.all_reduce(x)
+        return found
+
+    def written(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        dist.all_reduce(y)
+        return y.square().sum()
+
+    model(given(me, 4, WIDTH)).square().mean().backward()
+    torch.testing.assert_close(pyframe.compile(mean_of_gradients, fullgraph=True)(), mean_of_gradients())
+    found = []
+    for call in (written, pyframe.compile(written)):
+        x = given(me, 3).requires_grad_()
+        call(x).backward()
+        found.append(x.grad)
+    torch.testing.assert_close(found[1], found[0])
+
+
 def in_place_on_an_argument(me: Rank) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         dist.all_reduce(x, op=dist.ReduceOp.MAX)

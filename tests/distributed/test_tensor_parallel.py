@@ -8,7 +8,7 @@ from ranks import Ranks
 PROGRAMS = [
     "hidden_then_compiled", "compiled_then_parallel", "transformer", "compiled_layers", "sequence_parallel",
     "sharded_data_and_tensors", "tensors_in_and_out", "redistributions", "saved_and_loaded", "placements_change",
-    "batches_of_many_sizes", "queries", "gradients_of_other_placements",
+    "batches_of_many_sizes", "queries", "gradients_of_other_placements", "embedding_sharded_by_rows",
 ]  # fmt: skip
 
 

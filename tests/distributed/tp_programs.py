@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from compare import Compile, Record, batches, compare, take_steps, whole
 from distributed_models import WIDTH, Hidden, Transformer
 from ranks import Rank
@@ -240,6 +241,39 @@ def gradients_of_other_placements(me: Rank) -> None:
 
     for program in (sharded, partial):
         torch.testing.assert_close(run(pyframe.compile(program)), run(program), rtol=1e-4, atol=1e-4)
+
+
+def embedding_sharded_by_rows(me: Rank) -> None:
+    """A lookup and the sum over the processes in one graph, or apart, with a break between them."""
+    mesh = mesh_of(me)
+
+    def looked_up(table: DTensor, at: torch.Tensor) -> DTensor:
+        return F.embedding(DTensor.from_local(at, mesh, [Replicate()], run_check=False), table)
+
+    def together(table: DTensor, at: torch.Tensor) -> torch.Tensor:
+        return looked_up(table, at).redistribute(placements=[Replicate()]).to_local() * 2
+
+    def apart(table: DTensor, at: torch.Tensor) -> torch.Tensor:
+        rows = looked_up(table, at)
+        pyframe.graph_break()
+        return rows.redistribute(placements=[Replicate()]).to_local() * 2
+
+    generator = torch.Generator().manual_seed(11)
+    whole_table = torch.randn(10, WIDTH, generator=generator).to(me.device)
+    for program, breaks in ((together, False), (apart, True)):
+        fast, found = pyframe.compile(program), []
+        counters.clear()
+        for call in (program, fast):
+            table = distribute_tensor(whole_table, mesh, [Shard(0)]).requires_grad_()
+            for step in range(3):
+                at = torch.randint(0, 10, (3, 5), generator=torch.Generator().manual_seed(step)).to(me.device)
+                y = call(table, at)
+                y.square().sum().backward()
+                with torch.no_grad():
+                    found.append((y.detach(), call(table, at)))
+            found.append(whole(table.grad))
+        torch.testing.assert_close(found[4:], found[:4], rtol=1e-4, atol=1e-4)
+        assert bool(counters["graph_breaks"]) is breaks, (program.__name__, counters["graph_breaks"])
 
 
 def saved_and_loaded(me: Rank) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ...core.source import ConstSource, Source
+from ..containers.iterator import NotRebuilt
 from ..objects.instances import InstanceVar
 from ..objects.instantiation import CONSTRUCTORS
 from ..protocol.base import NotConstant, Var
@@ -25,7 +26,7 @@ from ..protocol.const import ConstVar, MethodVar, fold, make, maker
 from ..registry import Args, Kwargs, register
 from ..tracer import Tracer
 from .tensor import TensorVar
-from .wrapper_subclass import WrapperTensorVar
+from .wrapper_subclass import WITH_OUTER_STATE, WrapperTensorVar
 
 PLACEMENTS: tuple[type, ...] = ()
 if torch.distributed.is_available():
@@ -88,7 +89,7 @@ def _make_placement(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[
 CONSTRUCTORS.append((_is_constant_class, _make_placement))
 
 
-# ---- functions of DTensors ---------------------------------------------------------------------------------
+# ---- models ------------------------------------------------------------------------------------------------
 
 
 def register_models() -> None:
@@ -107,6 +108,47 @@ def register_models() -> None:
         register(function.__code__)(_Conversion(function, name == "to_local"))
     register(cls.placements.fget.__code__)(_placements)
     register(cls.device_mesh.fget.__code__)(_device_mesh)
+
+
+# ---- masks -------------------------------------------------------------------------------------------------
+#
+# A lookup in an embedding that is sharded by rows, and `gather`, return a DTensor with the placement `_MaskPartial`. It
+# keeps the mask of the rows that this rank has in a buffer, which all such results share, until a redistribution sums
+# the parts. So both operators belong into one graph.
+
+
+def _buffers_of(x: torch.Tensor) -> list[Any]:
+    """The buffers of masks among the placements of a DTensor."""
+    types_of: Any = sys.modules.get(f"{_MODULE}.placement_types")
+    masked = getattr(types_of, "_MaskPartial", ())
+    return [each.mask_buffer for each in getattr(x, "placements", ()) if isinstance(each, masked)]
+
+
+WITH_OUTER_STATE.append(lambda x: bool(_buffers_of(x)))
+
+
+def note_masks(tx: Tracer, tensor: TensorVar) -> None:
+    """Note the masks of a result of the graph."""
+    if isinstance(tensor.owner, WrapperTensorVar):
+        tx.masks += [(buffer, tx.steps) for buffer in _buffers_of(tensor.fake)]
+
+
+def release_masks(tx: Tracer) -> list[int]:
+    """Empty the buffers of the masks that fake tensors have made. Returns the steps that made those not summed yet."""
+    held = [step for buffer, step in tx.masks if buffer.refcount]
+    for buffer, _ in tx.masks:
+        buffer.data, buffer.refcount = None, 0
+    tx.masks.clear()
+    return held
+
+
+def check_masks(tx: Tracer) -> None:
+    """Restart with a break at an operator whose result is not summed in the same graph."""
+    if held := release_masks(tx):
+        raise NotRebuilt("a DTensor with a mask that the graph does not apply", held[0], "unsupported-object")
+
+
+# ---- conversions -------------------------------------------------------------------------------------------
 
 
 class _Conversion:

@@ -27,6 +27,8 @@ from ..tracer import Tracer
 from .tensor import TensorVar
 from .tensor_subclass import TensorSubclassVar, is_traced
 
+# Tests for instances that cannot be graph inputs because something outside of them belongs to their state.
+WITH_OUTER_STATE: list[Callable[[torch.Tensor], bool]] = []
 _METHODS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__", "__new__", "__init__")
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.Size)
 
@@ -55,6 +57,13 @@ class WrapperTensorVar(TensorSubclassVar):
         if name not in held:
             return None
         return _constant(self, tx, name, held[name])
+
+    def read_slot(self, tx: Tracer, name: str, raw: types.MemberDescriptorType) -> Var:
+        if name in self.names:
+            return self.inner_tensor(tx, name)
+        if self.value is MISSING and hasattr(self.base.fake, name):
+            return _constant(self, tx, name, getattr(self.base.fake, name))
+        return super().read_slot(tx, name, raw)
 
     def inner_tensor(self, tx: Tracer, name: str) -> Var:
         """The current inner tensor of attribute `name`."""
@@ -165,6 +174,8 @@ def is_captured(value: torch.Tensor) -> bool:
     except NoForm:
         return False
     if not names or not same_context(context, context) or any(map(_writes_globals, methods_of(type(value)))):
+        return False
+    if any(has_outer_state(value) for has_outer_state in WITH_OUTER_STATE):
         return False
     parts = [getattr(value, name) for name in names]
     if any(part.requires_grad and not value.requires_grad for part in parts):
