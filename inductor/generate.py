@@ -17,7 +17,7 @@ from .aot.backward_stages import Staging, split_backward
 from .aot.decompositions import decompositions
 from .aot.functionalize import AtenGraph, to_aten
 from .aot.gradient_buckets import BucketSizes
-from .aot.joint import JointGraph, to_joint
+from .aot.joint import JointGraph, VaryingInputs, to_joint
 from .aot.partition import Halves, partition
 from .aot.random import seeded
 from .aot.training_decompositions import training_decompositions
@@ -177,8 +177,8 @@ def trace_training(
 ) -> tuple[JointGraph, Halves, TrainingSpec]:
     """The joint graph of a graph, its partition, and their description. `tensors`: as for `to_joint`."""
     with stub_torch_compiler, report.phase("joint"):
-        known, mode = (sized.fakes, sized.symbols.mode) if sized else (None, None)
-        joint = to_joint(gm, inputs, training_decompositions(), known, tensors, mode)
+        varying = VaryingInputs(sized.fakes, sized.symbols.mode) if sized else None
+        joint = to_joint(gm, inputs, training_decompositions(), varying, tensors)
         note("joint", joint.graph)
         joint = replace(joint, graph=apply_to_aten(transforms, "joint", joint.graph))
     with stub_torch_compiler, report.phase("passes"):

@@ -90,27 +90,37 @@ class JointGraph:
     related: tuple[Related, ...] = ()
 
 
+@dataclass(frozen=True)
+class VaryingInputs:
+    """Fake copies of the inputs of a graph, with symbols for varying sizes and for ints, and their mode."""
+
+    fakes: Sequence[Any]
+    mode: FakeTensorMode
+
+
 def to_joint(
     gm: torch.fx.GraphModule,
     inputs: Sequence[Any],
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
-    known: Sequence[Any] | None = None,
+    varying: VaryingInputs | None = None,
     tensors: tuple[tuple[torch.Tensor, ...], Mapping[str, int]] | None = None,
-    mode: FakeTensorMode | None = None,
 ) -> JointGraph:
     """Trace `gm` and its gradients on fake copies of `inputs`, which stay unchanged.
 
-    `known`: the fake copies of `mode`, with symbols for varying sizes and for ints. Numbers are then not graph nodes
-    but symbols in arguments and results, which forward and backward both know. Random operators are not decomposed, so
-    that they draw eager's numbers. `tensors`: what `module_tensors` returned for the original inputs, if `inputs` are
+    `varying`: what to trace instead where sizes or ints vary. Numbers are then not graph nodes but symbols in arguments
+    and results, which forward and backward both know. Random operators are not decomposed, so that they draw eager's
+    numbers. `tensors`: what `module_tensors` returned for the original inputs, if `inputs` are
     fake copies of them. NotFunctional if the graph cannot be compiled, for example because eager raises an error;
     RecordedWrites says where the graph has to be split.
     """
-    if known is None and not all(isinstance(x, torch.Tensor) for x in inputs):
+    if varying is None and not all(isinstance(x, torch.Tensor) for x in inputs):
         raise NotFunctional("an input is not a tensor")
     attributes, names = tensors or module_tensors(gm, inputs)
-    given = (*(known or inputs), *attributes)
-    mode = mode or next((x.fake_mode for x in given if isinstance(x, FakeTensor)), None) or fake_mode()
+    given = (*(inputs if varying is None else varying.fakes), *attributes)
+    if varying is not None:
+        mode = varying.mode
+    else:
+        mode = next((x.fake_mode for x in given if isinstance(x, FakeTensor)), None) or fake_mode()
     primals = (*inputs, *attributes)
     fakes = [mode.from_tensor(x, static_shapes=True) if _is_real(x) else x for x in given]
     forget_tensors(mode)
@@ -136,7 +146,7 @@ def to_joint(
     if graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mkldnn_rnn_layer.default):
         # traced as inference: its backward needs a workspace whose size only the operator knows
         raise NotFunctional("gradients of an LSTM on the CPU are oneDNN's own")
-    if known is not None:
+    if varying is not None:
         _numbers_inline(graph)
     finals = trace.finals
     writes = tuple(i for i, _ in finals.written)
