@@ -11,8 +11,21 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 aten = torch.ops.aten
+
+
+def _cross_entropy_of_target() -> bool:
+    """Whether the kernel of `binary_cross_entropy_with_logits` writes into a tensor of the target's dtype, as in torch
+    2.11. Later releases promote."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        x, target = (torch.empty(0, dtype=dtype, device="cpu") for dtype in (torch.float64, torch.float32))
+        return aten.binary_cross_entropy_with_logits.default(x, target).dtype == target.dtype
+
+
+# The result has the dtype of the second argument.
+OF_TARGET = (aten.binary_cross_entropy_with_logits.default,) if _cross_entropy_of_target() else ()
 
 # Their kernels raise for some or all combinations of dtypes. They are decomposed only if all tensors have one dtype.
 OF_ONE_DTYPE = (
@@ -22,7 +35,7 @@ OF_ONE_DTYPE = (
     aten.log_sigmoid_backward.default,
     aten.binary_cross_entropy_backward.default,
     aten.reflection_pad1d_backward.default, aten.reflection_pad2d_backward.default,
-    aten.reflection_pad3d_backward.default,
+    aten.reflection_pad3d_backward.default, *OF_TARGET,
 )  # fmt: skip
 
 # Batch normalisation accepts float32 parameters and statistics beside an input in half precision, nothing else.
@@ -84,6 +97,6 @@ def result_dtypes() -> dict[Any, Callable[..., torch.dtype]]:
     operator's arguments."""
     return {
         **dict.fromkeys(LOSSES, lambda x, *args, **kwargs: x.dtype),
-        **dict.fromkeys(BACKWARDS, lambda grad, x, *args, **kwargs: x.dtype),
+        **dict.fromkeys((*BACKWARDS, *OF_TARGET), lambda x, other, *args, **kwargs: other.dtype),
         aten.threshold_backward.default: lambda grad, x, *args, **kwargs: torch.result_type(grad, x),
     }
