@@ -45,6 +45,14 @@ def run(
     return subprocess.CompletedProcess(job["arguments"], status, *texts)
 
 
+def run_file(
+    path: Path, imports: Sequence[str] = ("torch",), arguments: Sequence[str] = (), timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """`run` for a file, as `python FILE` would run it."""
+    program = "import runpy, sys; sys.argv.pop(0); sys.path[0] = {!r}; runpy.run_path(sys.argv[0], run_name='__main__')"
+    return run(program.format(str(path.parent)), imports, [str(path), *arguments], timeout=timeout)
+
+
 class _Server:
     """The process that has imported the modules, as seen from this one."""
 

@@ -1,10 +1,9 @@
 """Generated Triton kernels run by Triton's interpreter, against torch."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import forked_python
 import pytest
 
 pytest.importorskip("triton")
@@ -13,7 +12,7 @@ from op_samples import every  # noqa: E402
 
 
 def run(suite):
-    done = subprocess.run([sys.executable, str(HERE / "worker_triton.py"), suite], capture_output=True, text=True)
+    done = forked_python.run_file(HERE / "worker_triton.py", ("pytest", "torch"), [suite], timeout=1200)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

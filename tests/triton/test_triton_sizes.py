@@ -1,9 +1,8 @@
 """Kernels for many sizes by Triton's interpreter, and compiled for two architectures."""
 
-import subprocess
-import sys
 from pathlib import Path
 
+import forked_python
 import pytest
 
 pytest.importorskip("triton")
@@ -11,6 +10,6 @@ pytest.importorskip("triton")
 
 def test_sizes():
     worker = Path(__file__).with_name("worker_sizes.py")
-    done = subprocess.run([sys.executable, str(worker)], capture_output=True, text=True)
+    done = forked_python.run_file(worker, ("pytest", "torch"), timeout=1200)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "kernels compiled" in done.stdout
