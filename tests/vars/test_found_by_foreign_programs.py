@@ -399,6 +399,20 @@ def test_patterns_read_instances_of_subclasses_of_str():
 
     check(major, X, graphs=1, breaks=0)
 
+    def by_functions(x):
+        found = re.match(r"(\d+)\.(\d+)", version), next(pattern.finditer(version)), re.fullmatch(".*", string=version)
+        kinds = [type(match.string) is Version and type(match.group(0)) is str for match in found]
+        parts = re.split(r"\.", version), re.findall(r"\d", version), re.search("x", version)
+        return x * int(found[0].group(1)), kinds, parts, re.search("2", torch.__version__) is None
+
+    check(by_functions, X, graphs=1, breaks=0)
+
+    def returned(x):
+        return x + 1, re.match("2", version)
+
+    got, want = pyframe.compile(returned, backend="eager")(X)[1], returned(X)[1]
+    assert got.span() == want.span() and type(got.string) is Version
+
 
 # ---- sizes known only at run time ----
 @BACKENDS

@@ -20,10 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...core.source import ConstSource, Source
+from ..codegen import Codegen
 from ..containers.iterator import ItemsIteratorVar
 from ..objects.functions import FunctionVar
 from ..polyfills import builtins as polyfills
-from ..protocol.base import NotConstant, Var
+from ..protocol.base import NotConstant, NotRebuildable, Var
 from ..protocol.const import BINARY, COMPARE, FOLDED, ConstVar, MethodVar, fold, make, maker
 from ..registry import Handler, register
 from ..tracer import Tracer
@@ -69,6 +70,12 @@ def _is_plain(value: Any) -> bool:
     return all(map(_is_plain, value)) if type(value) in (list, tuple) else type(value) in _KNOWN
 
 
+def _characters(arg: Var) -> Var:
+    """What `re` reads of a text: the characters of an instance of a subclass of str."""
+    base = getattr(arg, "base", None)
+    return base if base is not None and issubclass(arg.python_type(), str) else arg
+
+
 def _call(tx: Tracer, what: str, fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
     try:
         values, named = [_value(arg) for arg in args], {key: _value(arg) for key, arg in kwargs.items()}
@@ -95,10 +102,13 @@ class PureVar(ConstVar):
             return tx.graph_break("unknown-c-function", what)
         if name == "sub" and any(isinstance(arg, FunctionVar) for arg in (*args, *kwargs.values())):
             return tx.inline(polyfills.pattern_sub, [self, *args], kwargs)
-        if isinstance(self.value, re.Pattern):  # it reads the characters of an instance of a subclass of str
-            args = [arg.base if hasattr(arg, "base") and issubclass(arg.python_type(), str) else arg for arg in args]
-        found = _call(tx, what, getattr(self.value, name), args, kwargs)
-        return ItemsIteratorVar([make(item) for item in found.constant()]) if name == "finditer" else found
+        fn = getattr(self.value, name)
+        if not isinstance(self.value, re.Pattern):
+            return _call(tx, what, fn, args, kwargs)
+        if name != "finditer":
+            return _of_texts(tx, what, fn, args, kwargs)
+        found = _call(tx, what, fn, [*map(_characters, args)], kwargs)
+        return ItemsIteratorVar([_match(item, args) for item in found.constant()])
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         if op not in BINARY or not isinstance(other, ConstVar) or not _is_plain(other.value):
@@ -108,6 +118,35 @@ class PureVar(ConstVar):
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         known = isinstance(other, ConstVar) and _is_plain(other.value)
         return fold(tx, COMPARE[op], self.value, other.constant()) if known else None
+
+
+class MatchOfVar(PureVar):
+    """A match in `text`, an instance of a subclass of str; `value` is the same match in its characters."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, value: Any, text: Var) -> None:
+        super().__init__(value)
+        self.text = text
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        return self.text if name == "string" else super().getattr_(tx, name)
+
+    def reconstruct(self, cg: Codegen) -> None:
+        raise NotRebuildable("a match in an instance of a subclass of str")
+
+
+def _match(found: Any, args: Sequence[Var]) -> Var:
+    """The Var of what `re` found in texts."""
+    texts = [arg for arg in args if _characters(arg) is not arg]
+    return MatchOfVar(found, texts[0]) if texts and isinstance(found, re.Match) else make(found)
+
+
+def _of_texts(tx: Tracer, what: str, fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    """A function or method of `re` that reads texts."""
+    named = {name: _characters(arg) for name, arg in kwargs.items()}
+    found = _call(tx, what, fn, [*map(_characters, args)], named)
+    return _match(found.value, [*args, *kwargs.values()]) if isinstance(found, PureVar) else found
 
 
 maker(*PATTERNS, *_TIMES, decimal.Decimal)(PureVar)
@@ -139,6 +178,18 @@ def _of(fn: Callable[..., Any]) -> Handler:
     return lambda tx, args, kwargs: _call(tx, f"{fn.__module__}.{fn.__qualname__}", fn, args, kwargs)
 
 
+def _of_re(fn: Callable[..., Any]) -> Handler:
+    """A handler for a function of `re`; a pattern that is an instance of a subclass of str is not plain."""
+
+    def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        what = f"re.{fn.__qualname__}"
+        if any(_characters(arg) is not arg for arg in (*args[:1], *(kwargs[n] for n in ("pattern",) if n in kwargs))):
+            return _call(tx, what, fn, args, kwargs)
+        return _of_texts(tx, what, fn, args, kwargs)
+
+    return run
+
+
 @register(re.sub)
 def _sub(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`re.sub`, whose replacement may be a function of the program."""
@@ -162,12 +213,14 @@ def _field_name(name: str) -> tuple[Any, list[Any]]:
     return first, list(rest)
 
 
-_FUNCTIONS = (re.match, re.search, re.fullmatch, re.split, re.findall, re.subn, re.compile, re.escape)
+_TEXT_FUNCTIONS = (re.match, re.search, re.fullmatch, re.split, re.findall)
 _BYTES = (
     struct.pack, struct.unpack, struct.calcsize, zlib.crc32, zlib.adler32, binascii.hexlify, binascii.unhexlify,
     binascii.a2b_base64, binascii.b2a_base64,
 )  # fmt: skip
-for _fn in (*_FUNCTIONS, json.dumps, json.loads, *_TIMES, *_BYTES):
+for _fn in _TEXT_FUNCTIONS:
+    register(_fn)(_of_re(_fn))
+for _fn in (re.subn, re.compile, re.escape, json.dumps, json.loads, *_TIMES, *_BYTES):
     register(_fn)(_of(_fn))
 register(re.finditer)(_listed(re.finditer))
 register(_string.formatter_parser)(_listed(_string.formatter_parser))
