@@ -218,8 +218,8 @@ _BYTES = (
     struct.pack, struct.unpack, struct.calcsize, zlib.crc32, zlib.adler32, binascii.hexlify, binascii.unhexlify,
     binascii.a2b_base64, binascii.b2a_base64,
 )  # fmt: skip
-for _fn in _TEXT_FUNCTIONS:
-    register(_fn)(_of_re(_fn))
+for _read in _TEXT_FUNCTIONS:
+    register(_read)(_of_re(_read))
 for _fn in (re.subn, re.compile, re.escape, json.dumps, json.loads, *_TIMES, *_BYTES):
     register(_fn)(_of(_fn))
 register(re.finditer)(_listed(re.finditer))
