@@ -175,6 +175,7 @@ class Trace:
         self.instructions = 0  # of all frames
         self.raise_step = 0
         self.reliances = Reliances()
+        self.own_copies: set[type] = set()
         self.repeated_calls: RepeatedCalls = RepeatedCalls(self)
         self.handled_outside = sys.exc_info()[1] is not None
         self.raised: list[Var] = []  # exceptions that the program raised, in order

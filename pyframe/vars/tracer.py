@@ -111,6 +111,7 @@ class Tracer(Protocol):
     warning_contexts: list[CatchWarningsVar]  # `catch_warnings` entered and not left, the innermost first
     outside_reads: OutsideReads | None  # notes what is read now
     masks: list[tuple[Any, int]]  # buffers of masks of DTensors that the graph makes, with the step
+    own_copies: set[type]  # types of values that are their own deep copies
     keep_alive: list[Any]  # objects that the trace knows by their id(), which must not be reused
 
     @property

@@ -1,12 +1,13 @@
-"""Models `__reduce_ex__` and `__reduce__`, on which the `copy` module is built.
+"""Models `__reduce_ex__` and `__reduce__`, on which the `copy` module is built, and `copy.deepcopy` of numbers and texts.
 
-The result is the usual tuple: a function that rebuilds the object, its arguments, the state, and iterators over list
-and dict items.
+The result of `__reduce_ex__` is the usual tuple: a function that rebuilds the object, its arguments, the state, and
+iterators over list and dict items.
 """
 
 from __future__ import annotations
 
 import collections
+import copy
 import copyreg
 import types
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from ..protocol import dunder
 from ..protocol.base import Var
 from ..protocol.class_reads import lookup
 from ..protocol.const import ConstVar, make
+from ..registry import Args, Kwargs, register
 from ..tracer import Tracer
 from .functions import FunctionVar, PartialVar
 
@@ -39,6 +41,34 @@ def reduced(tx: Tracer, obj: Any) -> Var:
         _check_fields(tx, obj.cls)
     lists, dicts = obj.contents(tx)
     return TupleVar([*_constructor_call(tx, obj), _state(tx, obj), lists or _NONE, dicts or _NONE])
+
+
+_OWN_COPIES = (type(None), bool, int, float, complex, str, bytes)
+
+
+@register(copy.deepcopy)
+def _deepcopy(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    """`copy.deepcopy`. The first number or text of each type is copied by tracing the library's code, whose guards say
+    that it is its own copy; so are the others then, if `memo` is a dict of this trace that does not have them."""
+    value, memo = args[0] if args else None, args[1] if len(args) == 2 else None
+    if kwargs or not isinstance(value, ConstVar) or type(value.value) not in _OWN_COPIES or len(args) > 2:
+        return tx.inline(copy.deepcopy, args, kwargs)
+    known = value.constant()
+    if type(known) in tx.own_copies and (memo is None or _is_missing(tx, memo, value)):
+        return value
+    copied = tx.inline(copy.deepcopy, args, kwargs)
+    if copied is value:
+        tx.own_copies.add(type(known))
+    return copied
+
+
+def _is_missing(tx: Tracer, memo: Var, value: Var) -> bool:
+    """Whether `memo` is a dict of this trace without the id() of the value."""
+    return isinstance(memo, DictVar) and memo.source is None and tx.inline(_lacks, [memo, value], {}).truth(tx)
+
+
+def _lacks(memo: dict[int, Any], value: Any) -> bool:
+    return id(value) not in memo
 
 
 _MANAGED_DICT, _IMMUTABLE = 1 << 4, 1 << 8  # flags of types: Py_TPFLAGS_MANAGED_DICT, Py_TPFLAGS_IMMUTABLETYPE

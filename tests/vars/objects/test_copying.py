@@ -9,8 +9,10 @@ import dataclasses
 import enum
 import functools
 import itertools
+import sys
 import types
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -391,3 +393,27 @@ def test_iterators_of_c_are_copied_or_refused_as_in_eager(make: Any) -> None:
 
     x = torch.ones(2)
     assert pyframe.compile(copies, backend="eager")(x, make())[0] == copies(x, make())[0]
+
+
+SETTINGS = {"flag": True, "sizes": [1, 2, {"name": "x"}], "none": None, **{f"size{number}": number for number in range(60)}}
+
+
+def test_values_that_are_their_own_copies_are_copied_by_the_library_once_for_each_type():
+    def program(x):
+        copied = copy.deepcopy({**SETTINGS, "again": SETTINGS["sizes"]})
+        copied["sizes"].append(1)
+        return x * copied["size3"], copied, copied["again"] is copied["sizes"], copy.deepcopy(7), copy.deepcopy("x", {})
+
+    compiled = pyframe.compile(program, backend="eager", fullgraph=True)
+    (got, *others), (want, *expected) = compiled(X), program(X)
+    assert torch.equal(got, want) and others == expected
+    assert pyframe.metrics.counters["instructions_traced"] < 4000
+    with mock.patch.dict(copy._deepcopy_dispatch if sys.version_info < (3, 14) else {}, {int: lambda value, memo: 9}):
+        assert compiled(X)[1:] == program(X)[1:]
+
+
+def test_a_memo_has_the_copy_of_a_number():
+    def program(x):
+        return copy.deepcopy(5) + copy.deepcopy(5, {id(5): x}) + copy.deepcopy(6, {id(5): x + 1})
+
+    assert torch.equal(pyframe.compile(program, backend="eager")(X), program(X))
