@@ -117,7 +117,7 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any, checked: bool, handled: bool = F
             return Undo()
         if all(_only_computes(node) or _at_most_draws(node) for node in gm.graph.nodes):
             return _undo_of_draws(gm.graph, fake_mode)
-    dense = with_dense_attention(gm)
+    dense = _with_symbolic_truths(with_dense_attention(gm))
     if any(isinstance(node.target, HigherOrderOperator) for node in dense.graph.nodes):
         if checked:
             return None  # a loop may not end with data that a check rejects
@@ -150,6 +150,21 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any, checked: bool, handled: bool = F
     return Undo(written, watch.draws, checked)
 
 
+def _with_symbolic_truths(gm: fx.GraphModule) -> fx.GraphModule:
+    """`gm`, or a copy in which a bool that is read from a tensor is converted to an int without knowing it."""
+    if not any(node.target is int for node in gm.graph.nodes):
+        return gm
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(gm.graph, {}))
+    for node in graph.find_nodes(op="call_function", target=int):
+        node.target = _as_int
+    return fx.GraphModule(gm, graph)
+
+
+def _as_int(truth: Any) -> Any:
+    return torch.sym_ite(truth, 1, 0) if isinstance(truth, torch.SymBool) else int(truth)
+
+
 def _undo_of_draws(graph: fx.Graph, fake_mode: Any) -> Undo | None:
     """`undo_of` for a graph that writes nothing and is not `checked`. What an operator draws, and whether it may raise,
     depends on the metadata of its operands, so that one of several equal calls is run."""
@@ -168,6 +183,8 @@ def _undo_of_draws(graph: fx.Graph, fake_mode: Any) -> Undo | None:
 
 def _run_once(node: fx.Node, known: set[Any]) -> None:
     """Run a call on the fake tensors of the trace, unless an equal one is in `known`, to which it is added."""
+    if node.target is int:  # the truth of a bool that is not known
+        return
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
     with torch._C.DisableTorchFunction():
         described = arguments_key(args, kwargs)

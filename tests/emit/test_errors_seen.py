@@ -464,3 +464,33 @@ def test_checks_of_numbers_that_the_program_handles(program, backend):
         torch.testing.assert_close(found[::2], wanted[::2])
         assert found[1] == wanted[1]
     assert counters["graphs"] == 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_bool_read_from_a_tensor_counts_beside_a_write_that_a_handler_may_see(backend):
+    def program(x, y):
+        try:
+            count = int((x > 0).all().item())
+            z = y.roll(count) @ y.t()
+            y.add_(1)
+            return z + count
+        except RuntimeError:
+            return x
+
+    def drawn(x, y):
+        try:
+            count = int((x > 0).all().item())
+            return y @ y.t() + count + torch.rand(3, 3)
+        except RuntimeError:
+            return x
+
+    for function in (program, drawn):
+        compiled = pyframe.compile(function, backend=backend)
+        for x in (torch.ones(3), -torch.ones(3)):
+            y = torch.rand(3, 4)
+            expected = y.clone()
+            torch.manual_seed(0)
+            want = function(x, expected)
+            torch.manual_seed(0)
+            torch.testing.assert_close(compiled(x, y), want)
+            torch.testing.assert_close(y, expected)

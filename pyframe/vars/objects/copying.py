@@ -1,4 +1,5 @@
-"""Models `__reduce_ex__` and `__reduce__`, on which the `copy` module is built, and `copy.deepcopy` of numbers and texts.
+"""Models `__reduce_ex__` and `__reduce__`, on which the `copy` module is built, and `copy.deepcopy` of
+numbers and texts.
 
 The result of `__reduce_ex__` is the usual tuple: a function that rebuilds the object, its arguments, the state, and
 iterators over list and dict items.
