@@ -96,7 +96,9 @@ def _cuts(node: fx.Node, recording: _Recording) -> bool:
         return True
     if node.op.startswith("call") and any(map(_is_special, (node, *node.all_input_nodes))):
         return True
-    if _has_sparse_gradient(node) or _writes_as_custom(node, recording) or _recorded_inside(node, recording):
+    if _has_sparse_gradient(node) or _resizes_observers(node):
+        return True
+    if _writes_as_custom(node, recording) or _recorded_inside(node, recording):
         return True
     if any(isinstance(value_of(arg), torch.Generator) for arg in node.all_input_nodes) and node.op != "output":
         return True
@@ -125,6 +127,16 @@ def _is_special(node: fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and (
         value.layout != torch.strided or value.is_nested or value.is_quantized
     )
+
+
+def _resizes_observers(node: fx.Node) -> bool:
+    """Whether a node is an observer of channels in its first call, which resizes empty buffers; its fake tensors do not
+    say so."""
+    if node.op != "call_function" or node.target is not torch.fused_moving_avg_obs_fake_quant:
+        return False
+    lowest = node.args[3] if len(node.args) > 3 else node.kwargs.get("running_min")
+    value = value_of(lowest) if isinstance(lowest, fx.Node) else None
+    return isinstance(value, torch.Tensor) and value.numel() == 0
 
 
 def _has_sparse_gradient(node: fx.Node) -> bool:

@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.ao import quantization
 
 import pyframe
 
@@ -338,3 +339,25 @@ def test_inputs_that_are_not_used_may_be_on_any_device(gradients):
         for n in (5, 6):
             x = torch.arange(3.0 * n).reshape(n, 3).sin()
             torch.testing.assert_close(compiled(x), fn(x))
+
+
+def test_an_observer_of_channels_resizes_its_buffers_in_the_first_call():
+    def made():
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).train()
+        fused = quantization.fuse_modules_qat(layers, [["0", "1"]])
+        fused.qconfig = quantization.get_default_qat_qconfig("fbgemm")
+        return quantization.prepare_qat(fused)
+
+    eager, model = made(), made()
+    compiled = pyframe.compile(model)
+    for rows in (2, 2, 3):
+        x = torch.randn(rows, 3, 8, 8)
+        want, got = eager(x), compiled(x)
+        torch.testing.assert_close(got, want)
+        want.square().mean().backward()
+        got.square().mean().backward()
+    for (name, want), got in zip(eager.state_dict().items(), model.state_dict().values()):
+        torch.testing.assert_close(got, want, msg=name)
+    for want, got in zip(eager.parameters(), model.parameters()):
+        torch.testing.assert_close(got.grad, want.grad)
