@@ -6,8 +6,8 @@ Where two positions are equal, either value may remain, and sums are rounded in 
 the same, except those of `index_put` that accumulates and of the gradient of `embedding`: they sort the positions,
 which takes longer than all the additions. Under `torch.use_deterministic_algorithms` the operators are calls of ATen.
 
-On the CPU, only sums are loops, in the order of the indices as in ATen: of rows (`adds_rows`), and of elements where
-threads can share the work (`adds_in_parts`). Others are calls of ATen.
+On the CPU these are loops, in the order of the indices as in ATen: sums of rows (`adds_rows`), and of elements where
+threads can share the work (`adds_in_parts`); and rows that replace those of a copy. Others are calls of ATen.
 
 Sums in half precision are computed in a float32 copy of the tensor, which is then rounded once; ATen does that where it
 sorts, and otherwise rounds each addition. Of a large table of zeros only the rows with several additions are summed in
@@ -37,6 +37,7 @@ from .row_sums import are_few, sums_of_few
 aten = torch.ops.aten
 _ATOMIC = (torch.float32, torch.float64, torch.int32, torch.int64)
 _HALF = (torch.float16, torch.bfloat16)
+_IN_KERNELS = (*_ATOMIC, *_HALF, torch.bool, torch.uint8, torch.int8, torch.int16)
 # The float32 copy in which a sum of half precision is computed is written, updated, and read. For more than 8 elements
 # per element that is added this takes longer than ATen's sort, if the copy is not small; and up to there, the copy for
 # the gradient of an embedding has at most 32 bytes per element of the activations, about what one transformer layer
@@ -50,11 +51,13 @@ def index_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict
     """The write that an operator of the ATen graph does to its first argument, in the memory `base`; None if loops
     cannot do it. `args` are the arguments after the first."""
     write = _any_write(base, target, args, kwargs)
-    return write if write is not None and not (write.mode and base.dtype not in _ATOMIC) else None
+    if write is None or base.layout.device.type == "cpu" and write.mode is None:  # a wrong index must not write
+        return None
+    return None if write.mode and base.dtype not in _ATOMIC else write
 
 
 def _any_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> IndexWrite | None:
-    """As `index_write`, but also sums in half precision."""
+    """As `index_write`, but also sums in half precision, and on the CPU rows that replace others."""
     on_cpu = base.layout.device.type == "cpu"
     if not on_cpu and torch.are_deterministic_algorithms_enabled() or kwargs:
         return None
@@ -62,13 +65,18 @@ def _any_write(base: BufferView, target: Any, args: Sequence[Any], kwargs: dict[
     write = make(base, *args) if make is not None else None
     if write is None or not is_possible(base, write):
         return None
+    if on_cpu and write.mode is None:
+        return write if base.dtype in _IN_KERNELS and _has_rows(base, write) else None
     return None if on_cpu and not (adds_rows(base, write) or adds_in_parts(base, write)) else write
 
 
 def adds_rows(base: BufferView, write: IndexWrite) -> bool:
-    """Whether a write adds whole rows of memory: the position does not vary along them."""
-    if write.mode != "add" or base.dtype not in _ATOMIC:
-        return False
+    """Whether a write adds whole rows of memory."""
+    return write.mode == "add" and base.dtype in _ATOMIC and _has_rows(base, write)
+
+
+def _has_rows(base: BufferView, write: IndexWrite) -> bool:
+    """Whether a write is of whole rows of memory: the position does not vary along them."""
     numbers, row = range(1, len(write.size) + 1), write.order(base)[-1]
     strides = {k: s for k, s in zip(write.rest(numbers), base.layout.stride) if k != 0}
     if not known(strides.get(row + 1, 0), "==", 1) or hint(write.size[row]) < MIN_ROW:

@@ -169,8 +169,8 @@ class Free:
 
 @dataclass(frozen=True)
 class Status:
-    """`buf` is one int64, initially 0. A kernel sets it to 1 if an index is out of bounds, to 2 if an integer is divided
-    by zero, and then the call fails.
+    """`buf` is one int64, initially 0. A kernel sets it to 1 if an index is out of bounds, to 2 if an integer is
+    divided by zero, and then the call fails.
 
     On CUDA a later call fails instead, since a call does not wait for its kernels. Kernels may only store to it: it is
     host memory, which the device accesses over the bus.

@@ -474,24 +474,26 @@ class Emitter(KernelWriter):
         elif store.mode == "assign" and step is not None and same(step, 1) and not store.symbols:
             rest = f", {self.tail}" if self.tail else ""
             self.lines.append(f"st({p} + {self.printer.index(store.index)}, {text}{rest});")
-        elif self.adds_row(store):
-            self._add_row(store, p, text)
+        elif self.puts_row(store):
+            self._put_row(store, p, text)
         elif self._is_tiled(store):
             self._store_tile(store, kind, p, text)
         else:
             self._scatter(store, p, text, True)
 
-    def adds_row(self, store: Store) -> bool:
-        """Whether a store adds to adjacent elements."""
+    def puts_row(self, store: Store) -> bool:
+        """Whether a store adds to adjacent elements, or replaces those at a position that is loaded."""
         step = self.step(store.index)
         one_place = not any(self.is_vector(value) for _, value in store.symbols)
-        return store.mode == "add" and step is not None and same(step, 1) and one_place
+        put = store.mode == "add" or store.mode == "assign" and bool(store.symbols)
+        return put and step is not None and same(step, 1) and one_place
 
-    def _add_row(self, store: Store, pointer: str, text: str) -> None:
-        """Adds a vector to adjacent elements."""
+    def _put_row(self, store: Store, pointer: str, text: str) -> None:
+        """Adds a vector to adjacent elements, or stores it there."""
         at, _ = self._settled(store.index, store.symbols, True)
         place, rest = f"{pointer} + {self.printer.index(at)}", f", {self.tail}" if self.tail else ""
-        self.lines.append(f"st({place}, ld({place}{rest}) + {text}{rest});")
+        before = f"ld({place}{rest}) + " if store.mode == "add" else ""
+        self.lines.append(f"st({place}, {before}{text}{rest});")
 
     def _is_tiled(self, store: Store) -> bool:
         tile, index = self._tile, store.index

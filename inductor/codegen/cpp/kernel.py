@@ -87,7 +87,7 @@ class Kernel(Emitter):
         sizes = {v: size for v, size in (*self.axes.outer, *self.axes.inner)}
         self.values = Values(group, self.axes.renames, inner, dtypes, sizes)
         self.group = group
-        self.plain = all(s.mode == "assign" for s in self.values.stores)
+        self.plain = all(s.mode == "assign" and not s.symbols for s in self.values.stores)
         self.scans = any(value.op == "scan" for value in self.values.table.values())  # along the rows, in order
         self._shared = False  # in loops in which each thread has a part of the columns, from lo to hi
         if any(s.where is not None for s in self.values.stores):
@@ -146,7 +146,7 @@ class Kernel(Emitter):
             lines = self._column_loops(loops, lines)
         elif self.axes.across is not None and not self._parallel_inner:
             lines += self._tiles(loops)
-        elif self._adds_rows() and score.parallel(self.group.work(), cost):
+        elif self._puts_rows() and score.parallel(self.group.work(), cost):
             lines = self._shared_columns(loops)
         else:
             blocks = {together.column: together.loop()} if together else {}
@@ -180,10 +180,11 @@ class Kernel(Emitter):
         return lines
 
     def _apart(self, loop: tuple[tuple[str, AnySize], ...]) -> bool:
-        """Whether what is added for one value of a loop's variable is apart in memory from that for any other one."""
+        """Whether what is added, or written to positions that are loaded, for one value of a loop's variable is apart
+        in memory from that for any other one."""
         sizes = dict((*self.axes.outer, *self.axes.inner))
         for store in self.values.stores:
-            if store.mode == "assign":
+            if store.mode == "assign" and not store.symbols:
                 continue
             extents = {**sizes, **{n: v.attrs[0] for n, v in store.symbols if v.op == "wrap"}}
             if not loop or not isinstance(store.index, Affine) or not store.index.names() <= extents.keys():
@@ -197,12 +198,12 @@ class Kernel(Emitter):
                 return False
         return True
 
-    def _adds_rows(self) -> bool:
-        """Whether all stores add to rows, one vector after the other."""
-        return not self.group.reduces and bool(self.axes.outer) and all(map(self.adds_row, self.values.stores))
+    def _puts_rows(self) -> bool:
+        """Whether all stores are to rows at positions that are loaded, one vector after the other."""
+        return not self.group.reduces and bool(self.axes.outer) and all(map(self.puts_row, self.values.stores))
 
     def _shared_columns(self, loops: list[tuple[str, AnySize]]) -> list[str]:
-        """The loops of a kernel that adds rows at any positions: each thread takes a part of the columns."""
+        """The loops of a kernel that writes rows at any positions: each thread takes a part of the columns."""
         self._shared = True
         body = self._row_body(None)
         self._shared = False
