@@ -260,6 +260,8 @@ def repeat(graph: LoweringGraph, x: TensorValue, repeats: Sequence[int]) -> Tens
 MAX_PARTS = 4
 # On a GPU, a result of at most SMALL elements may have more parts: otherwise each part would need its own kernel.
 MAX_SMALL_PARTS, SMALL = 24, 1 << 18
+# On the CPU, of a copy of parts in memory: elements of the result, and of a row of a part.
+SMALL_COPY, MIN_COPIED_ROW = 1 << 16, 8
 PAIR = 2
 # Operators that have lowerings, but are mostly calls of ATen.
 _NOT_LOOPS = ("mm", "bmm", "addmm", "convolution", "convolution_backward", "sort", "topk")
@@ -268,11 +270,13 @@ _NOT_LOOPS = ("mm", "bmm", "addmm", "convolution", "convolution_backward", "sort
 @lowering("cat")
 def cat(graph: LoweringGraph, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
     """Tensors concatenated along one dimension. Unlowered for many parts, or if all parts are in memory already, unless
-    the loops of its only reader, on a GPU, can select the parts: then they are not copied."""
+    the loops of its only reader, on a GPU, can select the parts: then they are not copied; or on the CPU, where to copy
+    a few short parts takes less time than a call of ATen."""
     out = graph.val
     parts = [x for x in tensors if tuple(x.size) != (0,)]
     memory = all(isinstance(x, BufferView) for x in parts)
     memory = memory and not (out.device.type == "cuda" and _read_by_one_loop(graph.node))
+    memory = memory and not (out.device.type == "cpu" and _is_small_copy(parts, dim))
     most = MAX_SMALL_PARTS if out.device.type == "cuda" and out.numel() <= SMALL else MAX_PARTS
     if not parts or len(parts) > most or memory or any(x.dtype != out.dtype for x in parts):
         raise Unlowered
@@ -304,6 +308,16 @@ def cat(graph: LoweringGraph, tensors: Sequence[TensorValue], dim: int = 0) -> T
         sum(x.work for x in parts) + 3 * len(parts),
         tuple(out.stride()),
     )
+
+
+def _is_small_copy(parts: Sequence[TensorValue], dim: int) -> bool:
+    """Whether loops copy parts in memory in less time than a call of ATen takes on the CPU, in vectors of the rows of
+    each."""
+    sizes = [tuple(x.size) for x in parts]
+    if any(type(n) is not int for size in sizes for n in size):
+        return False
+    rows = [math.prod(size[dim:] if dim >= 0 else size[len(size) + dim :]) for size in sizes]
+    return min(rows) >= MIN_COPIED_ROW and sum(math.prod(size) for size in sizes) <= SMALL_COPY
 
 
 def _read_by_one_loop(node: fx.Node) -> bool:
