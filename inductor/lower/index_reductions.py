@@ -1,4 +1,5 @@
-"""`scatter_reduce` and `index_reduce` as loops with atomic operations, on a GPU.
+"""`scatter_reduce` and `index_reduce` as loops with atomic operations, on a GPU; on the CPU means of rows by
+`index_reduce`, in the order of the indices.
 
 Extremes of floating-point numbers are those of integers that are in the same order (`_ordered`): the extremes of the
 numbers themselves that GPUs find atomically lose NaN. Means are sums and counts. Half precision and narrow integers
@@ -18,7 +19,7 @@ from ..ir.handler import ops
 from ..ir.nodes import BufferView, Pointwise, TensorValue, compute_dtype, dense_order, store
 from .common import derived, stored
 from .index_write import IndexWrite
-from .index_writes import copy_pays, is_possible, write_along, write_at
+from .index_writes import adds_rows, copy_pays, is_possible, write_along, write_at
 from .registry import LoweringGraph, Unlowered, lowering
 
 _WIDE = (torch.float32, torch.float64, torch.int32, torch.int64)
@@ -160,4 +161,48 @@ def index_reduce(
     """Slices of `source` are combined with those at the positions `index` along one dimension."""
     if len(source.size) != len(x.size):
         raise Unlowered
+    if x.device.type == "cpu":
+        return _mean_of_rows(graph, x, dim, index, source, reduce, include_self)
     return _reduced(graph, x, source, reduce, include_self, lambda base, value: write_along(base, dim, index, value))
+
+
+def _mean_of_rows(
+    graph: LoweringGraph,
+    x: TensorValue,
+    dim: int,
+    index: TensorValue,
+    source: TensorValue,
+    reduce: str,
+    include_self: bool,
+) -> Pointwise:
+    """`index_reduce` on the CPU: sums of rows in a copy of `x`, divided by how many each position has."""
+    stride, dim = tuple(graph.val.stride()), dim % max(1, len(x.size))
+    dense = dense_order(x.size, stride) is not None
+    if reduce != "mean" or not dense or x.dtype not in _WIDE or source.dtype != x.dtype:
+        raise Unlowered
+    index = index.realize(graph)
+    layout = Layout(x.device, x.dtype, tuple(x.size), stride)
+    place = Layout.contiguous(x.device, torch.int32, tuple(x.size[dim : dim + 1]))
+    base, ends = (BufferView(Buffer("", each), each) for each in (layout, place))
+    write, number = write_along(base, dim, index, source), write_along(ends, 0, index, 1)
+    if write is None or number is None:
+        raise Unlowered
+    write, number = replace(write, mode="add"), replace(number, mode="add")
+    if not is_possible(base, write) or not is_possible(ends, number) or not adds_rows(base, write):
+        raise Unlowered
+    sums, first = store(graph, x, stride), int(include_self)
+    if not include_self:
+        graph.store_at_indices(sums, replace(write, mode=None, value=0))
+    graph.store_at_indices(sums, write)
+    counts = store(graph, Pointwise(x.device, torch.int32, place.size, lambda _: ops.constant(first, torch.int32)))
+    graph.store_at_indices(counts, number)
+    dtype = compute_dtype(x.dtype)
+
+    def inner_fn(at: Any) -> Any:
+        count = ops.maximum(counts.load([at[dim]]), ops.constant(1, torch.int32))
+        divide = ops.div if dtype.is_floating_point else ops.floordiv
+        return divide(sums.load(at), ops.to_dtype(count, dtype))
+
+    result = Pointwise(x.device, x.dtype, tuple(x.size), inner_fn, 2, 3)
+    result.stride = stride
+    return result
