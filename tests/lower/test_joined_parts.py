@@ -11,9 +11,9 @@ from inductor.schedule import schedule
 PARTS = [torch.randn(2, 3, 4, 5) for _ in range(3)]
 
 
-def groups(fn, gpu=True):
+def groups(fn, gpu=True, parts=PARTS):
     """How many kernels and calls of ATen a program of three tensors needs."""
-    found = schedule(lowered(fn, *PARTS, prepare=on_gpu if gpu else lambda gm: gm))
+    found = schedule(lowered(fn, *parts, prepare=on_gpu if gpu else lambda gm: gm))
     calls = sum(isinstance(group, ExternKernel) for group in found)
     return len(found) - calls, calls
 
@@ -43,4 +43,7 @@ def test_what_has_to_be_in_memory_is_a_call(fn):
 
 
 def test_on_the_cpu():
-    assert groups(rows, gpu=False) == (1, 1)
+    """Loops read short parts; ATen copies long ones."""
+    assert groups(rows, gpu=False) == (1, 0)
+    long = [torch.randn(2, 3, 40, 500) for _ in PARTS]
+    assert groups(lambda *parts: torch.cat(parts, 1).sin(), gpu=False, parts=long) == (1, 1)
