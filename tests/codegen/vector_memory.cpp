@@ -100,6 +100,18 @@ static void indices() {
   }
 }
 
+template <class V, class T> void gathers(const char* name) {
+  T x[100];
+  fill(x, 100);
+  int64_t at[W];
+  for (int k = 0; k < W; ++k) at[k] = number() % 100;
+  for (int n = 1; n <= W; ++n) {
+    const int64_t* places = guarded(at, n, true);
+    const V r = n == W ? gather<V>(x, places) : gather<V>(x, places, n);
+    for (int k = 0; k < W; ++k) same(name, lane(r, k), k < n ? ld1(x + at[k]) : decltype(ld1(x)){});
+  }
+}
+
 static void values() {
   const float inf = __builtin_inff(), nan = __builtin_nanf("");
   const float special[] = {0.0f, -0.0f, 1.0f, -1.0f, inf, -inf, nan, -nan, 1e-40f, -1e-40f, 3e38f};
@@ -125,6 +137,8 @@ int main() {
   partial<vd, double>("double"); partial<vm, bool>("bool"); partial<vi, int8_t>("int8"); partial<vi, uint8_t>("uint8");
   partial<vi, int16_t>("int16"); partial<vf, bf16>("bf16"); partial<vf, f16>("f16");
   indices();
+  gathers<vf, float>("gather float"); gathers<vd, double>("gather double"); gathers<vl, int64_t>("gather int64");
+  gathers<vi, uint8_t>("gather uint8"); gathers<vm, bool>("gather bool"); gathers<vf, bf16>("gather bf16");
   values();
   return errors > 100 ? 100 : errors;
 }
