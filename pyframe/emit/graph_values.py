@@ -184,6 +184,8 @@ class GraphValues:
                 self._tx.graph_break("unsupported-torch-op", f"{node.target} returns a dict of new tensors")
             graph.erase_node(node)
             return found
+        if isinstance(result, Iterator):
+            self._tx.graph_break("unsupported-torch-op", f"{node.target} returns an iterator")
         if self._numbers.register_new(node, result):
             node.meta["val"] = result
         elif node.op == "call_function" and node.target not in _EFFECTFUL or node.op == "call_method":

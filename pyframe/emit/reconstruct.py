@@ -98,19 +98,17 @@ class ValueEmitter:
         self.emit("COPY", 1)
         self.temps[id(var)] = self.asm.store_fast()
 
-    def set_attr_of_top(self, name: str, value: Var, plain: bool = True) -> None:
-        """`top.name = value`, keeping `top`. Without `plain`, bypass the class's own __setattr__."""
-        if plain:
+    def set_attr_of_top(self, name: str, value: Var, setter: Any = None) -> None:
+        """`top.name = value`, keeping `top`; by `setter(top, name, value)` if there is one."""
+        if setter is None:
             self.load(value)
             self.emit("COPY", 2)
             self.emit("STORE_ATTR", name)
             return
         self.emit("COPY", 1)
         temp = self.asm.store_fast()
-        self.load_const(object.__setattr__)
-        self.call_top(
-            lambda: self.asm.load_fast(temp), lambda: self.load_const(name), lambda: self.load(value)
-        )
+        self.load_const(setter)
+        self.call_top(lambda: self.asm.load_fast(temp), lambda: self.load_const(name), lambda: self.load(value))
         self.emit("POP_TOP")
 
     def read_before_graph(self) -> None:

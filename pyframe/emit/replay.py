@@ -79,19 +79,17 @@ def _attr(cg: ValueEmitter, effect: Effect) -> Commit:
         if temp is None or name in target.dropped:
             cg.load_const(_discard)
             cg.call_top(
-                lambda: cg.load_const(target.setter("__delattr__") or delattr),
+                lambda: cg.load_const(target.setter("__delattr__", name) or delattr),
                 lambda: cg.asm.load_fast(place),
                 lambda: cg.load_const(name),
             )
             cg.emit("POP_TOP")
         if temp is None:
             return
-        setter = target.setter("__setattr__")
+        setter = target.setter("__setattr__", name)
         if setter is not None:
             cg.load_const(setter)
-            cg.call_top(
-                lambda: cg.asm.load_fast(place), lambda: cg.load_const(name), lambda: cg.asm.load_fast(temp)
-            )
+            cg.call_top(lambda: cg.asm.load_fast(place), lambda: cg.load_const(name), lambda: cg.asm.load_fast(temp))
             cg.emit("POP_TOP")
             return
         cg.asm.load_fast(temp)

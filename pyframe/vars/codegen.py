@@ -78,5 +78,5 @@ class Codegen(Protocol):
     def remember(self, var: Var) -> None:
         """Store the object on top of the stack in a local, as the value of `var`."""
 
-    def set_attr_of_top(self, name: str, value: Var, plain: bool = True) -> None:
-        """`top.name = value`, keeping `top`. Without `plain`, bypass the class's own __setattr__."""
+    def set_attr_of_top(self, name: str, value: Var, setter: Any = None) -> None:
+        """`top.name = value`, keeping `top`; by `setter(top, name, value)` if there is one."""

@@ -218,9 +218,7 @@ def _is_special(value: torch.Tensor) -> bool:
     tensors are wrappers around strided memory."""
     if is_jagged(value):
         return False
-    return (
-        value.layout != torch.strided or value.is_quantized or value.is_nested or torch._is_zerotensor(value)
-    )
+    return value.layout != torch.strided or value.is_quantized or value.is_nested or torch._is_zerotensor(value)
 
 
 def _function(tx: Tracer, value: types.FunctionType, source: Source | None) -> Var:
@@ -338,7 +336,7 @@ def _callable_orwrap_object(tx: Tracer, value: Any, source: Source | None) -> Va
     if issubclass(cls, types.GetSetDescriptorType) and value.__objclass__ is torch._C.TensorBase:
         tx.guard(source, "ID", value)
         return DescriptorVar(value, source)
-    owner = value.__self__ if issubclass(cls, types.BuiltinMethodType) else None
+    owner = value.__self__ if issubclass(cls, types.BuiltinMethodType | types.MethodWrapperType) else None
     # functions created by pybind11 also have a `__self__`, but are not methods of it
     if owner is not None and not isinstance(owner, types.ModuleType | type) and _finds(type(owner), value.__name__):
         # `items.append` is a new object at each attribute read, so guard its owner and name, not its identity
@@ -404,4 +402,3 @@ _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
     (PROCESS_GROUPS, wrap_process_group),
     (PLACEMENTS, wrap_placement),
 ]
-

@@ -211,7 +211,7 @@ class DictVar(Var):
     def written(self, name: str) -> Var:
         return self.fields[name]
 
-    def setter(self, special: str) -> None:
+    def setter(self, special: str, name: str) -> None:
         """None: attribute assignments are replayed by plain statements (see `InstanceVar.setter`)."""
 
     def getitem(self, tx: Tracer, key: Var) -> Var:

@@ -33,7 +33,7 @@ class WrittenClassVar(HeldVar):
     def written(self, name: str) -> Var | None:
         return self.attrs[name]
 
-    def setter(self, special: str) -> Any:
+    def setter(self, special: str, name: str) -> Any:
         return None
 
     def reconstruct(self, cg: Codegen) -> None:

@@ -259,7 +259,7 @@ class ExceptionVar(InstanceVar):
                 cg.set_attr_of_top(name, self.links[name])
         for name, value in self.attrs.items():
             if value is not None:
-                cg.set_attr_of_top(name, value, plain=False)
+                cg.set_attr_of_top(name, value, object.__setattr__)
 
 
 class TracebackVar(Var):

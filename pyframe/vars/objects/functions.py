@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...core.python_compat import LAZY_ANNOTATIONS
-from ...core.source import AttrSource, ConstSource, FuncPartSource, SeqItemSource, Source
+from ...core.source import AttrSource, ConstSource, DictItemSource, FuncPartSource, SeqItemSource, Source
 from ...core.trace_reliances import note_call
 from ..codegen import Codegen
 from ..containers.sequence import TupleVar
 from ..protocol import arity, dunder, result_size_bounds, slots
 from ..protocol.base import HeldVar, NotConstant, Var
-from ..protocol.class_reads import MISSING, lookup
+from ..protocol.class_reads import MISSING, lookup, wins_over_fields
 from ..protocol.const import ConstVar, attribute_of_type, fold, make
 from ..registry import Handler, call_model, is_overridable
 from ..tracer import Tracer
@@ -426,9 +426,7 @@ class PartialVar(Var):
 
     __slots__ = ("args", "attrs", "fn", "kwargs")
 
-    def __init__(
-        self, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var], source: Source | None = None
-    ) -> None:
+    def __init__(self, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var], source: Source | None = None) -> None:
         super().__init__(source)
         self.fn, self.args, self.kwargs = fn, list(args), dict(kwargs)
         self.attrs: dict[str, Var] = {}
@@ -439,11 +437,23 @@ class PartialVar(Var):
     def getattr_(self, tx: Tracer, name: str) -> Var:
         parts = {"func": self.fn, "args": TupleVar(self.args), "keywords": make(dict(self.kwargs))}
         found = self.attrs.get(name) or parts.get(name)
-        if found is None and self.source is None and lookup(functools.partial, name) is MISSING:
-            tx.raise_(AttributeError, f"'functools.partial' object has no attribute {name!r}")
+        if found is None and not wins_over_fields(type(raw := lookup(functools.partial, name))):
+            found = self._own(tx, name)
+            if found is None and raw is MISSING:
+                tx.raise_(AttributeError, f"'functools.partial' object has no attribute {name!r}")
         if found is None and name.startswith("__") and lookup(functools.partial, name) is not MISSING:
             return make(functools.partial) if name == "__class__" else attribute_of_type(tx, self, name)
         return super().getattr_(tx, name) if found is None else found
+
+    def _own(self, tx: Tracer, name: str) -> Var | None:
+        """An attribute that was set on the object itself before the frame."""
+        if self.source is None:
+            return None
+        held, place = tx.existing(self).__dict__, AttrSource(self.source, "__dict__")
+        if name in held:
+            return tx.wrap(held[name], DictItemSource(place, name))
+        tx.guard(place, "DICT_LACKS", name)
+        return None
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name == "__setstate__" and self.source is None:
@@ -484,7 +494,7 @@ _SEARCHES = {bisect.bisect_left, bisect.bisect_right}
 # Builtins with side effects, or that read the frame: a call without a model breaks the graph.
 _IMPURE = {print, input, open, exec, eval, compile, breakpoint, globals, locals, vars, dir}
 # Types whose class methods (`int.from_bytes`, `str.maketrans`) are pure.
-_PURE_CLASSES = {int, float, str, bytes}
+_PURE_CLASSES = {bool, int, float, str, bytes}
 _PURE = {str.maketrans, bytes.maketrans}
 
 
@@ -561,4 +571,3 @@ class BuiltinVar(HeldVar):
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
-

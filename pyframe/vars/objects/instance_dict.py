@@ -6,6 +6,7 @@ Also builds the messages of AttributeErrors for objects with `__slots__`, which 
 from __future__ import annotations
 
 import threading
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from ...core.source import AttrSource, HiddenDictSource, InstanceDictSource, Sou
 from ..codegen import Codegen
 from ..containers.mapping import DictVar, key_of, pairs_of
 from ..protocol.base import Var
-from ..protocol.class_reads import reads_attributes_itself
+from ..protocol.class_reads import lookup, reads_attributes_itself, wins_over_fields
 from ..tracer import Tracer
 
 
@@ -36,6 +37,28 @@ def fields_of(value: Any) -> dict[str, Any] | None:
     except AttributeError:
         return None
     return found if isinstance(found, dict) else None
+
+
+def is_hidden(cls: type, name: str) -> bool:
+    """Whether a data descriptor of `cls` handles assignments to `name`, so that only its code writes the item of
+    `__dict__` that has this name."""
+    raw = lookup(cls, name)
+    builtin = isinstance(raw, types.MemberDescriptorType | types.GetSetDescriptorType)
+    return not builtin and wins_over_fields(type(raw))
+
+
+def set_in_dict(obj: Any, name: str, value: Any) -> None:
+    """`obj.__dict__[name] = value`, bypassing attribute hooks and descriptors of the class."""
+    fields = fields_of(obj)
+    assert fields is not None
+    fields[name] = value
+
+
+def delete_from_dict(obj: Any, name: str) -> None:
+    """Remove `name` from `obj.__dict__`, if it is there."""
+    fields = fields_of(obj)
+    assert fields is not None
+    fields.pop(name, None)
 
 
 def has_dict(cls: type) -> bool:

@@ -15,14 +15,24 @@ from ...core.source import DictItemSource, Source
 from ..codegen import Codegen
 from ..protocol import slots
 from ..protocol.base import Raised, Var
-from ..protocol.class_reads import MISSING, lookup, reads_attributes_itself
+from ..protocol.class_reads import MISSING, lookup, reads_attributes_itself, wins_over_fields
 from ..protocol.const import ConstVar, make
 from ..tracer import Tracer
 from .binding import bind, has_attribute_hook, read_source, set_through
 from .functions import BoundMethodVar, FunctionVar
 from .index_iterator import ByIndexVar
-from .instance_dict import FieldsVar, dict_source, empty_slot_message, fields_of, has_dict, no_slot_message
-from .lookup import FUNCTIONS, class_source, guarded_lookup, reads_before_fields, wins_over_fields, written_in_class
+from .instance_dict import (
+    FieldsVar,
+    delete_from_dict,
+    dict_source,
+    empty_slot_message,
+    fields_of,
+    has_dict,
+    is_hidden,
+    no_slot_message,
+    set_in_dict,
+)
+from .lookup import FUNCTIONS, class_source, guarded_lookup, reads_before_fields, written_in_class
 from .object_methods import object_method
 
 _METHOD_OF = {
@@ -205,9 +215,13 @@ class InstanceVar(Var):
 
     def set_field(self, tx: Tracer, name: str, value: Var | None) -> None:
         """`__dict__[name] = value` (None deletes)."""
-        if hasattr(type(lookup(self.cls, name)), "__set__"):
+        raw = lookup(self.cls, name)
+        if isinstance(raw, types.MemberDescriptorType | types.GetSetDescriptorType):
             self.unsupported(tx, f"writing {name!r}, a descriptor of the class, into __dict__")
-        InstanceVar.store(self, tx, name, value)
+        if is_hidden(self.cls, name):
+            self._keep(tx, name, value, raw)
+        else:
+            InstanceVar.store(self, tx, name, value)
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         method = "__setattr__" if value is not None else "__delattr__"
@@ -234,6 +248,10 @@ class InstanceVar(Var):
             self._check_slot(tx, raw)
         else:
             self._check_dict(tx, name, raw)
+        self._keep(tx, name, value, raw)
+
+    def _keep(self, tx: Tracer, name: str, value: Var | None, raw: Any) -> None:
+        """Put an attribute, which the class defines as `raw`, into a slot or the `__dict__`; None deletes it."""
         if value is None:
             self._delete(tx, name, raw)
         else:
@@ -276,11 +294,13 @@ class InstanceVar(Var):
         """The current value of an attribute that was assigned; None: deleted."""
         return self.attrs.get(name)
 
-    def setter(self, special: str) -> Any:
+    def setter(self, special: str, name: str) -> Any:
         """The function that replays an assignment after the graph; `special` is `__setattr__` or `__delattr__`.
 
         None means an ordinary statement.  A class that overrides `special` gets the method of `object`, because the
-        override itself was traced."""
+        override itself was traced; so does a name that a data descriptor of the class hides in the `__dict__`."""
+        if is_hidden(self.cls, name):
+            return set_in_dict if special == "__setattr__" else delete_from_dict
         return getattr(object, special) if isinstance(lookup(self.cls, special), types.FunctionType) else None
 
     # ---- special methods ----
@@ -439,9 +459,8 @@ class InstanceVar(Var):
         for name, value in self.attrs.items():
             if value is not None:
                 plain = lookup(self.cls, "__setattr__") is object.__setattr__
-                raw = lookup(self.cls, name)
-                hidden = wins_over_fields(type(raw)) and not isinstance(raw, types.MemberDescriptorType)
-                cg.set_attr_of_top(name, value, plain=plain and not hidden)
+                setter = None if plain else object.__setattr__
+                cg.set_attr_of_top(name, value, set_in_dict if is_hidden(self.cls, name) else setter)
 
     def rebuild_empty(self, cg: Codegen) -> None:
         """Push a new object of the class, without attributes."""

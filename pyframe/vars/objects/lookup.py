@@ -21,6 +21,7 @@ from ..protocol.class_reads import (
     note_class,
     reads_attributes_itself,
     reads_of_classes,
+    wins_over_fields,
 )
 from ..tracer import Tracer
 from .functions import FunctionVar
@@ -69,11 +70,6 @@ def guarded_lookup(tx: Tracer, cls: type, name: str) -> Any:
     if written_in_class(tx, cls, name) is not MISSING:
         tx.graph_break("unsupported-object", f"{cls.__qualname__}.{name}, which the program has changed")
     return raw
-
-
-def wins_over_fields(kind: type) -> bool:
-    """Whether an attribute of this type in a class is a data descriptor."""
-    return lookup(kind, "__set__") is not MISSING or lookup(kind, "__delete__") is not MISSING
 
 
 def reads_before_fields(kind: type) -> bool:

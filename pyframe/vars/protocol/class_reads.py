@@ -51,6 +51,11 @@ def lookup(cls: type, name: str) -> Any:
     return found
 
 
+def wins_over_fields(kind: type) -> bool:
+    """Whether an attribute of this type in a class is a data descriptor."""
+    return lookup(kind, "__set__") is not MISSING or lookup(kind, "__delete__") is not MISSING
+
+
 def _find(cls: type, name: str) -> Any:
     for base in _mro(cls):
         held = _table(base)

@@ -21,7 +21,7 @@ from ...core.source import (
 from ..codegen import Codegen
 from ..containers.mapping import DictVar
 from ..objects.functions import FunctionVar
-from ..objects.instance_dict import fields_of
+from ..objects.instance_dict import fields_of, is_hidden
 from ..objects.instances import InstanceVar
 from ..objects.lookup import written_in_class
 from ..protocol import slots
@@ -174,7 +174,9 @@ class NNModuleVar(InstanceVar):
                 return table.items[name]
         return self.attrs.get(name)
 
-    def setter(self, special: str) -> Any:
+    def setter(self, special: str, name: str) -> Any:
+        if is_hidden(self.cls, name) and not any(self._holds(store, name) for store in _STORES):
+            return super().setter(special, name)
         own = _SETTERS[special]
         return None if lookup(self.cls, special) is own else own
 
@@ -244,4 +246,3 @@ class NNModuleVar(InstanceVar):
             super().reconstruct(cg)
         else:
             cg.load_const(self.value)
-

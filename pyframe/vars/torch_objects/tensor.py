@@ -47,7 +47,7 @@ TAKES_FLOATS: set[Any] = {
 TO_PYTHON = {
     "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__", "data_ptr",
     "__repr__", "__str__", "__format__", "__hash__", "__array__", "__dlpack__", "__reduce__", "__reduce_ex__",
-    "is_shared", "is_pinned", "__contains__", "const_data_ptr", "mutable_data_ptr", "_use_count",
+    "is_shared", "is_pinned", "storage_type", "__contains__", "const_data_ptr", "mutable_data_ptr", "_use_count",
 }  # fmt: skip
 # Methods that return numbers: folded if the tensor's value is known, otherwise computed by the graph if possible.
 TO_NUMBERS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__"}
@@ -236,7 +236,7 @@ class TensorVar(Var):
     def written(self, name: str) -> Var:
         return self.own[name]
 
-    def setter(self, special: str) -> None:
+    def setter(self, special: str, name: str) -> None:
         """None: the attributes of tensors are set normally."""
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
@@ -290,6 +290,8 @@ class TensorVar(Var):
             return make(getattr(self.fake, name)(*values, **named))
         if name == "__len__":
             return self.length(tx)
+        if name == "__iter__":
+            return self.iterate(tx)
         if not hasattr(torch.Tensor, name):
             tx.raise_(AttributeError, f"'Tensor' object has no attribute {name!r}")
         if name == "__setitem__":
