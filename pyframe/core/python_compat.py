@@ -30,6 +30,15 @@ def full_name(cls: type) -> str:
     return cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
 
 
+_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # Py_TPFLAGS_*
+
+
+def class_name(cls: type) -> str:
+    """`tp_name` of a class, which most messages print: with the module unless Python code created the class."""
+    created = cls.__flags__ & _HEAP_TYPE and not cls.__flags__ & _IMMUTABLE_TYPE
+    return cls.__name__ if created or cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
+
+
 class _Probe:
     @classmethod  # type: ignore[misc]
     @property

@@ -18,7 +18,7 @@ from ..codegen import Codegen
 from ..protocol import dunder, slots
 from ..protocol.base import NotRebuildable, Raised, Var
 from ..protocol.class_reads import MISSING, lookup
-from ..protocol.const import MethodVar, make
+from ..protocol.const import ConstVar, MethodVar, make
 from ..registry import Args, Kwargs, register
 from ..tracer import Tracer
 
@@ -78,7 +78,13 @@ class IteratorVar(Var):
             return self.unsupported(tx, f"attribute {name!r}")
         return make(self.type) if name == "__class__" else MethodVar(self, name)
 
+    def remaining(self) -> int | None:
+        """What `__length_hint__` returns before the iterator is exhausted; None if that has no model."""
+        return None
+
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "__length_hint__" and (length := self.remaining()) is not None:
+            return ConstVar(0 if self.done else max(length, 0))
         found = dunder.call(tx, self, name, args)
         return self.unsupported(tx, f"method {name!r}") if found is None else found
 
@@ -99,6 +105,9 @@ class ItemsIteratorVar(IteratorVar):
             return None
         self.position += 1
         return self.items[self.position - 1]
+
+    def remaining(self) -> int | None:
+        return len(self.items) - self.position
 
     def reconstruct(self, cg: Codegen) -> None:
         if self.owner is not None and not self.done:
@@ -127,6 +136,9 @@ class KnownIteratorVar(ItemsIteratorVar):
         self.position += 1
         return make(item)
 
+    def remaining(self) -> int | None:
+        return len(self.value) - self.position
+
 
 @register(str, bytes, method="__iter__")
 def _iterate_text(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
@@ -148,6 +160,9 @@ class ReversedVar(IteratorVar):
             return None
         self.position -= 1
         return self.items[self.position + 1]
+
+    def remaining(self) -> int | None:
+        return self.position + 1 if self.position < len(self.items) else 0
 
     def reconstruct(self, cg: Codegen) -> None:
         if self.done:
@@ -203,6 +218,9 @@ class SizedIteratorVar(IteratorVar):
             return None
         self.position += 1
         return self.items[self.position - 1]
+
+    def remaining(self) -> int | None:
+        return self.size - self.position if self.container.length(self.tx).constant() == self.size else 0
 
     def reconstruct(self, cg: Codegen) -> None:
         # The new bytecode refills a dict that the trace changed, which would invalidate an iterator over the real dict.

@@ -80,3 +80,6 @@ class LongIteratorVar(ItemsIteratorVar):
             return None
         self.position += 1
         return self.owner.item(tx, self.position - 1)
+
+    def remaining(self) -> int | None:
+        return len(self.owner.value) - self.position

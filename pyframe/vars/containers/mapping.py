@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import enum
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -273,17 +273,15 @@ class DictVar(Var):
         return ConstVar(same == (op == "=="))
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
-        if op == "|=" and not reflected and self.cls is dict:
+        if op == "|=" and not reflected:
             self.update(tx, other)
             return self
-        if not isinstance(other, DictVar) or reflected:
+        if op != "|" or not slots.has_type(other, dict):
             return None
-        if op == "|":
-            return DictVar({**self.items, **other.items}, None, self.cls, self.factory)
-        if op == "|=":
-            self.update(tx, other)
-            return self
-        return None
+        first, second = (other, self) if reflected else (self, other)
+        items = dict(pairs_of(tx, first))
+        items.update(pairs_of(tx, second))
+        return DictVar(items, None, self.cls, self.factory)
 
     def update(self, tx: Tracer, other: Var) -> None:
         """Add the items of a mapping or of an iterable of pairs."""
@@ -310,7 +308,7 @@ class DictVar(Var):
         return tx.raise_(KeyError, key) if self.factory is None else self.getitem(tx, key)
 
     def _fromkeys(self, tx: Tracer, keys: Var, value: Var | None = None) -> Var:
-        filled = {key_of(tx, key): value or ConstVar(None) for key in keys.unpack(tx)}
+        filled = dict.fromkeys(keys_in(tx, keys), value or ConstVar(None))
         return DictVar(filled, None, self.cls)
 
     def _keys(self, tx: Tracer) -> Var:
@@ -413,6 +411,24 @@ _DICT_METHODS = frozenset(
 )
 
 
+def keys_in(tx: Tracer, var: Var, message: str = UNHASHABLE_KEY) -> list[Any]:
+    """The keys of the items of `var`, in order. The hashes that a dict or a set keeps are not computed again."""
+    if type(var) is DictVar and var.cls is dict:
+        return list(var.items)
+    if hasattr(var, "order"):  # a set
+        return var.order(tx)
+    return [key_of(tx, item, message) for item in var.unpack(tx)]
+
+
+def some_key(tx: Tracer, var: Var, test: Callable[[Any], bool], message: str) -> bool:
+    """Whether the key of an item of `var` passes the test; no item after that is read."""
+    iterator = var.iterate(tx)
+    while (item := iterator.next_(tx)) is not None:
+        if test(key_of(tx, item, message)):
+            return True
+    return False
+
+
 def pairs_of(tx: Tracer, var: Var) -> list[tuple[Any, Var]]:
     """The (key, value) pairs of a mapping or of an iterable of pairs."""
     if getattr(var, "kind", None) is dict and getattr(var.python_type(), "__iter__", None) is dict.__iter__:
@@ -511,7 +527,7 @@ class DictViewVar(Var):
         if name == "__reversed__":
             return ItemsIteratorVar(self.unpack(tx)[::-1])
         if name == "isdisjoint":
-            return ConstVar(self._keys(tx).isdisjoint(key_of(tx, item) for item in args[0].unpack(tx)))
+            return ConstVar(not some_key(tx, args[0], self._keys(tx).__contains__, UNHASHABLE_KEY))
         found = dunder.call(tx, self, name, args)
         return self.unsupported(tx, f"method {name!r}") if found is None else found
 

@@ -16,7 +16,7 @@ from ..protocol.const import COMPARE, ConstVar, attribute_of_type, fold, make, m
 from ..protocol.text import TextPlaceholder
 from ..tracer import Tracer
 from .iterator import SizedIteratorVar
-from .mapping import DictViewVar, ObjectKey, check_keys, key_of, var_of
+from .mapping import DictViewVar, ObjectKey, check_keys, key_of, keys_in, some_key, var_of
 
 _BINARY = {"|": "union", "&": "intersection", "-": "difference", "^": "symmetric_difference"}
 _IN_PLACE = {
@@ -115,10 +115,12 @@ class SetVar(Var):
     def _keys(self, tx: Tracer, other: Var, message: str = UNHASHABLE_ELEMENT) -> set[Any]:
         if isinstance(other, SetVar):
             return set(other.items)
-        return {key_of(tx, item, message) for item in other.unpack(tx)}
+        return set(keys_in(tx, other, message))
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         plain = op.removesuffix("=")
+        contents = getattr(other, "base", None)  # of an instance of a subclass
+        other = contents if isinstance(contents, SetVar) else other
         if not isinstance(other, SetVar | DictViewVar) or reflected or plain not in _BINARY:
             return None
         if isinstance(other, DictViewVar) and (other.part == "values" or op != plain):
@@ -148,6 +150,10 @@ class SetVar(Var):
             self.items.clear()
             self.changed(tx)
             return ConstVar(None)
+        if name in ("isdisjoint", "issuperset") and not isinstance(args[0], SetVar):
+            found_here = self.items.__contains__
+            test = found_here if name == "isdisjoint" else lambda key: not found_here(key)
+            return ConstVar(not some_key(tx, args[0], test, UNHASHABLE_ELEMENT))
         if name in _TESTS:
             return ConstVar(getattr(set(self.items), name)(self._keys(tx, args[0])))
         plain = _IN_PLACE.get(name, name)

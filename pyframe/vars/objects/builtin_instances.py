@@ -120,6 +120,8 @@ class BuiltinInstanceVar(InstanceVar):
         name = dunder.name_of(op, reflected)
         if isinstance(lookup(self.cls, name), type(_python)) or not hasattr(self.kind, name):
             return None
+        if op == "|" and self.kind in (collections.OrderedDict, collections.defaultdict):
+            return self.unsupported(tx, "| of instances of a subclass")
         result = self.base.binary(tx, op, _base(other), reflected)
         return self if result is self.base else result
 

@@ -105,6 +105,24 @@ def fold(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
     return make(result)
 
 
+_WITH_OWN_ERRORS = (str, bytes, tuple)
+
+
+def _operate(tx: Tracer, operator: Callable[[Any, Any], Any], left: Any, right: Any) -> Var | None:
+    """The result of an operator; None if the types of the operands do not support it."""
+    if isinstance(left, _WITH_OWN_ERRORS) or isinstance(right, _WITH_OWN_ERRORS):
+        return fold(tx, operator, left, right)
+    result = fold(tx, _not_implemented_on_type_error, operator, left, right)
+    return None if isinstance(result, ConstVar) and result.value is NotImplemented else result
+
+
+def _not_implemented_on_type_error(operator: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    try:
+        return operator(left, right)
+    except TypeError:
+        return NotImplemented
+
+
 def _holds_set(value: Any) -> bool:
     """Whether a value is a set of several items, in an order that depends on the process, or has one in it."""
     kind = type(value)
@@ -206,7 +224,7 @@ class ConstVar(HeldVar):
         left, right = (other.constant(), self.value) if reflected else (self.value, other.constant())
         if op in result_size_bounds.BINARY:
             tx.limit_size(result_size_bounds.BINARY[op](left, right), f"the result of {op}")
-        return fold(tx, BINARY[op], left, right)
+        return _operate(tx, BINARY[op], left, right)
 
     def _leaves_to(self, other: Var) -> bool:
         return isinstance(other, ConstVar) and other.takes_numbers and type(self.value) in (bool, int, float)
@@ -214,7 +232,7 @@ class ConstVar(HeldVar):
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         if self._leaves_to(other) or not other.is_constant():
             return None
-        return fold(tx, COMPARE[op], self.value, other.constant())
+        return _operate(tx, COMPARE[op], self.value, other.constant())
 
     def truth(self, tx: Tracer) -> bool:
         return bool(self.value)

@@ -6,16 +6,19 @@ Opcode handlers and models of builtins call these functions.  They try the opera
 
 from __future__ import annotations
 
+import collections
 import operator
 import types
 from typing import Any
 
+from ...core.python_compat import class_name
 from ..tracer import Tracer
 from .base import NotConstant, Var
 from .class_reads import MISSING, lookup
 from .const import BINARY, ConstVar
 
 _NUMBERS = (int, float, complex)
+_DICTS = (collections.OrderedDict, collections.defaultdict)
 _is_subclass = type.__dict__["__subclasscheck__"]
 _SWAPPED = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">": "<", ">=": "<="}
 
@@ -26,14 +29,27 @@ def derives(kind: type, base: type) -> bool:
 
 
 def type_name(value: Var) -> str:
+    """The name of the value's class in CPython's messages: with its module for classes written in C."""
     try:
-        return value.python_type().__name__
+        return class_name(value.python_type())
     except NotConstant:
         return value.describe()
 
 
 def binary(tx: Tracer, op: str, left: Var, right: Var) -> Var:
     """`left op right`; an in-place `op` falls back to the plain operator."""
+    result = _operate(tx, op, left, right)
+    if result is not None:
+        return result
+    _sequence_error(tx, op, left, right)
+    shown = "** or pow()" if op == "**" else op
+    return tx.raise_(
+        TypeError, f"unsupported operand type(s) for {shown}: {type_name(left)!r} and {type_name(right)!r}"
+    )
+
+
+def _operate(tx: Tracer, op: str, left: Var, right: Var) -> Var | None:
+    """The result of `left op right`; None if the operands do not support it."""
     ops = (op, op[:-1]) if op.endswith("=") else (op,)
     for attempt in ops:
         result = None
@@ -49,15 +65,8 @@ def binary(tx: Tracer, op: str, left: Var, right: Var) -> Var:
             return result
     bases = [getattr(side, "base", side) for side in (left, right)]
     if bases != [left, right] and all(has_type(base, *_NUMBERS) or base in (left, right) for base in bases):
-        return binary(tx, op, *bases)
-    repeated = _repeated(tx, op, left, right) if op in ("*", "*=") else None
-    if repeated is not None:
-        return repeated
-    _sequence_error(tx, op, left, right)
-    shown = "** or pow()" if op == "**" else op
-    return tx.raise_(
-        TypeError, f"unsupported operand type(s) for {shown}: {type_name(left)!r} and {type_name(right)!r}"
-    )
+        return _operate(tx, op, *bases)
+    return _repeated(tx, op, left, right) if op in ("*", "*=") else None
 
 
 _SEQUENCES = (str, bytes, list, tuple)
@@ -96,7 +105,7 @@ def _same_type(left: Var, right: Var) -> bool:
 
 def _overrides(left: Var, right: Var) -> bool:
     """Whether the right operand's class is a proper subclass of the left one's, so that CPython tries it first."""
-    if not hasattr(right, "attrs") or not has_type(left, object):
+    if not (hasattr(right, "attrs") or has_type(right, *_DICTS)) or not has_type(left, object):
         return False
     kind, base = right.python_type(), left.python_type()
     return kind is not base and derives(kind, base)

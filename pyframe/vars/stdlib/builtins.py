@@ -12,6 +12,7 @@ import functools
 import inspect
 import operator
 import sys
+import traceback
 import types
 import typing
 from typing import Any
@@ -279,6 +280,15 @@ def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         tx.guard_nothing_handled()
         return TupleVar([ConstVar(None)] * 3)
     return TupleVar([make(handled.python_type()), handled, TracebackVar(handled)])
+
+
+@register(traceback.clear_frames)
+def _clear_frames(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    """The frames that an exception left in the trace have no variables any more."""
+    tb = args[0] if args else kwargs.get("tb")
+    if not isinstance(tb, TracebackVar) or tb.source is not None:
+        raise NotConstant("the frames of a traceback")
+    return ConstVar(None)
 
 
 @register(sys.exception)

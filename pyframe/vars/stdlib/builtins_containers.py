@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import collections
 
+from ...core.python_compat import UNHASHABLE_ELEMENT
 from ..containers.deque import DequeVar
-from ..containers.mapping import DictVar, pairs_of
+from ..containers.mapping import DictVar, keys_in, pairs_of
 from ..containers.sequence import ListVar, SliceVar, TupleVar
 from ..containers.sets import SetVar
 from ..numbers.number_sets import new_set
@@ -35,14 +36,20 @@ def _tuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @register(set)
 def _set(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return new_set(tx, _items(tx, args), set)
+    return _filled(tx, args, set)
 
 
 @register(frozenset)
 def _frozenset(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if args and isinstance(args[0], SetVar) and args[0].cls is frozenset:
         return args[0]
-    return new_set(tx, _items(tx, args), frozenset)
+    return _filled(tx, args, frozenset)
+
+
+def _filled(tx: Tracer, args: Args, cls: type) -> Var:
+    if args and isinstance(args[0], SetVar | DictVar):
+        return SetVar(keys_in(tx, args[0], UNHASHABLE_ELEMENT), None, cls)
+    return new_set(tx, _items(tx, args), cls)
 
 
 def _mapping(cls: type) -> Handler:
