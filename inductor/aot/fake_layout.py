@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import _meta_registrations
 from torch._decomp import decomposition_table, meta_table
-from torch._prims_common import suggest_memory_format
+from torch._prims_common import compute_elementwise_output_strides, suggest_memory_format
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, torch_decomp_decompositions
 
@@ -70,6 +70,8 @@ def mend_layouts() -> None:
     of_torch = {op: rule for op in _NORMS if (rule := fake_impls.op_implementations_dict.get(op)) is not None}
     for operator, rule in of_torch.items():
         fake_impls.op_implementations_dict[operator] = _with_saved(rule)
+    if (rule := fake_impls.op_implementations_dict.get(aten.index.Tensor)) is not None:
+        fake_impls.op_implementations_dict[aten.index.Tensor] = _with_index_layout(rule)
     layouts |= {operator: _unchanged for operator in _NORMS if operator not in of_torch}
     layouts |= dict.fromkeys(PADS, _padded) | dict.fromkeys(PADS_BACKWARD, _pad_gradient)
     for operator, layout in layouts.items():
@@ -128,6 +130,43 @@ def _with_saved(rule: Callable[..., Any]) -> Callable[..., Any]:
             return result, *_saved(saved, x, args)
 
     return corrected
+
+
+def _with_index_layout(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A fake tensor rule for `x[indices]` with the strides of the kernel's result."""
+
+    @functools.wraps(rule)
+    def corrected(mode: Any, operator: Any, x: Any, indices: Any, **kwargs: Any) -> Any:
+        result = rule(mode, operator, x, indices, **kwargs)
+        with mode:
+            stride = _indexed(result, x, indices)
+            if stride is None or stride == result.stride():
+                return result
+            return torch.empty_strided(result.shape, stride, dtype=result.dtype, device=result.device)
+
+    return corrected
+
+
+def _indexed(result: torch.Tensor, x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> tuple[Any, ...] | None:
+    """The strides of `x[indices]` if torch's fake operator may predict others: those of one elementwise pass over `x`,
+    with stride 0 along the dimensions of the indices, and over the indices, with stride 0 along the others. The fake
+    operator ignores the indices, which decide if they have several dimensions in another order."""
+    places = [d for d, index in enumerate(indices) if index is not None]
+    given = [index for index in indices if index is not None]
+    if all(index.dim() < 2 or index.is_contiguous() for index in given) or _holds(x.numel() == 0):
+        return None
+    if any(index.dtype in (torch.bool, torch.uint8) for index in given):
+        return None
+    given = list(torch.broadcast_tensors(*given))
+    if x.device.type != "cpu" and any(index.stride() != given[0].stride() for index in given):
+        return None  # the kernel makes them contiguous
+    count = given[0].dim()
+    first = places[0] if places == list(range(places[0], places[-1] + 1)) else 0
+    others = [x.stride(d) for d in range(x.dim()) if d not in places]
+    source = x.as_strided(result.shape, (*others[:first], *[0] * count, *others[first:]))
+    around = (None,) * first, (None,) * (len(others) - first)
+    operands = [index[(*around[0], ..., *around[1])].expand(result.shape) for index in given]
+    return tuple(compute_elementwise_output_strides(source, *operands))
 
 
 class _Inside(threading.local):

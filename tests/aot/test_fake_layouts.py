@@ -97,3 +97,25 @@ def test_roll_of_channels_last_images(shifts, dims, dynamic):
         x = torch.randn(n, 3, 4, 5).contiguous(memory_format=torch.channels_last)
         want, got = rolled(x), compiled(x)
         assert torch.equal(got, want) and got.stride() == want.stride()
+
+
+INDEXED = {
+    "first": lambda x, i, j: x[i],
+    "last": lambda x, i, j: x[..., i],
+    "between": lambda x, i, j: x[:, i],
+    "apart": lambda x, i, j: x[i, :, i],
+    "two": lambda x, i, j: x[i, j],
+    "of fewer dimensions": lambda x, i, j: x[i, j[0]],
+    "half precision": lambda x, i, j: x.bfloat16()[j, i],
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", INDEXED)
+def test_indices_of_another_layout_decide_the_layout_of_the_result(name, dynamic):
+    compiled = pyframe.compile(INDEXED[name], dynamic=dynamic)
+    for n in (3, 5):
+        x, i, j = torch.randn(4, 5, 4), torch.randint(4, (n, 2)).t(), torch.randint(4, (2, n))
+        for given in ((x, i, j), (x.permute(2, 0, 1), j, i)):
+            want, got = INDEXED[name](*given), compiled(*given)
+            assert torch.equal(got, want) and got.stride() == want.stride()
