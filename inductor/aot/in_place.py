@@ -153,8 +153,8 @@ def run_in_place(
     if writes:
         alone = run
         run = without_autocast(lambda *args, **kwargs: call_operator(alone, args, kwargs))
-    if isinstance(written, list | tuple) and _shared_between_places(written, args[1:], kwargs):
-        return _one_after_another(run, len(written), args, kwargs)
+    if isinstance(written, list | tuple):
+        return _run_on_list(run, name, written, args, kwargs)
     if not isinstance(written, torch.Tensor) or written.layout != torch.strided or written.is_nested:
         return call_operator(run, args, kwargs)
     before = tuple(written.shape), written.stride(), written.storage_offset()
@@ -169,6 +169,31 @@ def run_in_place(
     if narrow or name in _SIZES_UNCHECKED:
         _check_value(computes, name, args, kwargs)
     return result
+
+
+def _run_on_list(
+    run: Callable[..., Any], name: str, written: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Run an operator that writes to the tensors of a list, and count the writes as eager does.
+
+    `torch._foreach_add_` and the like increment the version of each tensor; on fake and functional tensors they do not.
+    The fused optimizers and `_amp_foreach_non_finite_check_and_unscale_` increment none.
+    """
+    versions = [x._version if _has_version(x) else None for x in written]
+    result = None
+    if _shared_between_places(written, args[1:], kwargs):
+        _one_after_another(run, len(written), args, kwargs)
+    else:
+        result = call_operator(run, args, kwargs)
+    if name.startswith("_foreach_"):
+        for x, version in zip(written, versions):
+            if version is not None and x._version == version:
+                torch.autograd.graph.increment_version(x)
+    return result
+
+
+def _has_version(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and not x.is_inference()
 
 
 def _shared_between_places(written: Sequence[Any], others: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -107,3 +107,43 @@ def test_steps_of_a_grad_scaler():
             run(torch.full((4, 3), 1e30 if k == 2 else float(k)))  # the third step is skipped
         runs.append((list(model.parameters()), scaler.get_scale()))
     torch.testing.assert_close(*runs)
+
+
+WRITES = [
+    lambda a, b: torch._foreach_add_([a, b], 1.0),
+    lambda a, b: torch._foreach_copy_([a], [b]),
+    lambda a, b: torch._foreach_zero_([a, b]),
+    lambda a, b: torch._foreach_lerp_([a], [a], 0.5),  # shares memory
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_writes_are_counted_as_in_eager(write):
+    def versions(run):
+        tensors = torch.rand(3), torch.rand(3)
+        run(*tensors)
+        return [x._version for x in tensors]
+
+    assert versions(pyframe.compile(write)) == versions(write)
+
+
+def test_a_tensor_that_autograd_saved_cannot_be_written_unnoticed():
+    w, x = torch.rand(3, requires_grad=True), torch.rand(3)
+    product = (w * x).sum()
+    pyframe.compile(lambda x: torch._foreach_mul_([x], 2.0))(x)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
+def test_writes_to_parameters_are_counted_in_a_training_graph():
+    def step(p, q):
+        with torch.no_grad():
+            torch._foreach_mul_([p, q], 0.5)
+        return (p * q).sum()
+
+    p, q = (torch.rand(3, requires_grad=True) for _ in range(2))
+    before = (p * q).sum()
+    pyframe.compile(step)(p, q).backward()
+    assert torch.equal(p.grad, q) and p._version == q._version == 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        before.backward()
