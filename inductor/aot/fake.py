@@ -28,6 +28,7 @@ from ..torch_compat import set_device_guards
 from .fake_fft import mend_fft
 from .fake_layout import mend_layouts
 from .fake_memo import remembering
+from .new_fakes import converting_plain
 from .torch_mistakes import without_mistakes
 from .trace_memo import remember_calls
 
@@ -43,7 +44,8 @@ def fake_mode(**options: Any) -> FakeTensorMode:
         mode = FakeTensorMode(**options)
     set_device_guards(mode)
     converter = mode.fake_tensor_converter
-    converter.from_real_tensor = _without_value(converter.from_real_tensor)  # type: ignore[method-assign]
+    convert = _without_value(converter.from_real_tensor)
+    converter.from_real_tensor = converting_plain(convert)  # type: ignore[method-assign]
     if options.get("shape_env") is None:
         mode.create_symbolic_nested_int = nested_int  # type: ignore[method-assign]
     if options.get("shape_env") is None and not peers_loaded():

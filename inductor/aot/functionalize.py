@@ -37,6 +37,7 @@ from .fake import fake_mode, forget_tensors, make_fx
 from .functional_tensors import sync_in_backward, unwrapped
 from .in_place import WrongInPlace, run_in_place
 from .kernel_dtypes import KernelDtypes
+from .new_fakes import empty_fake
 from .operand_memory import not_to_be_written
 from .plain_memory import computed_values, refuse_special
 from .regions import repeats_of, trace_repeats_once
@@ -464,10 +465,7 @@ def _find_aliases(
     that it shares; for each result with memory of its own, its strides if these are integers; for each input, its
     version counter; what `relations` returns.
     """
-    copies = [
-        torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) if isinstance(x, torch.Tensor) else x
-        for x in fakes
-    ]
+    copies = [_empty_like(x) if isinstance(x, torch.Tensor) else x for x in fakes]
     owner = {storage_of(x): i for i, x in enumerate(copies)}
     before = [(x.shape, x.stride()) for x in copies if isinstance(x, torch.Tensor)]
     with torch.enable_grad():  # views made where the graph disables gradients then differ from the others
@@ -501,6 +499,13 @@ def _find_aliases(
     )
     versions = [version_of(x) for x in copies]
     return tuple(aliases), tuple(shared), tuple(fixed), versions, relations(outputs, copies)
+
+
+def _empty_like(x: torch.Tensor) -> torch.Tensor:
+    """A new fake tensor with the sizes, strides, dtype and device of one."""
+    if type(x) is FakeTensor and x.layout is torch.strided and not x._has_symbolic_sizes_strides:
+        return empty_fake(x.fake_mode, x.shape, x.stride(), x.dtype, x.device)
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
 
 
 def _is_static(x: torch.Tensor) -> bool:
