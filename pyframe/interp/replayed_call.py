@@ -61,6 +61,15 @@ class OfModule:
 
     guards: tuple[Guard, ...]
     objects: Mapping[Source, Var]
+    _outside: dict[frozenset[Source], tuple[Guard, ...]] = dataclasses.field(default_factory=dict)
+
+    def guards_outside(self, shared: frozenset[Source]) -> tuple[Guard, ...]:
+        """The guards on none of some objects in the module, nor on what is in these."""
+        found = self._outside.get(shared)
+        if found is None:
+            kept = [guard for guard in self.guards if not any(is_in(guard.source, source) for source in shared)]
+            found = self._outside[shared] = tuple(kept)
+        return found
 
 
 class Replay:
@@ -76,6 +85,7 @@ class Replay:
         self._trace: Trace = trace
         self._values, self._call = values, call
         self._from, self._to, self._given = call.source, module.source, given
+        self._module_paths = module_path(self._from), module_path(self._to)
         self._moved: dict[Source, Source] = {}
         self._paths: dict[int, dict[str, tuple[str, type]]] = {}
         self._place: tuple[str, dict[str, tuple[str, type]]] = "", {}
@@ -86,10 +96,8 @@ class Replay:
             raise NotRepeatable
         self.guards: list[Guard] = []
         self.objects: list[tuple[Var, Source]] = []
-        shared = self._compare_objects(known.objects)
-        for guard in known.guards:
-            if not any(is_in(guard.source, source) for source in shared):
-                self.guards.append(self._guard(guard))
+        shared = frozenset(self._compare_objects(known.objects))
+        self.guards += [self._guard(guard) for guard in known.guards_outside(shared)]
         self.tensors = [(source, self.source(source)) for source in call.inputs if is_in(source, self._from)]
 
     def source(self, source: Source) -> Source:
@@ -255,7 +263,7 @@ class Replay:
         """The modules that a node is in, by path."""
         found = self._paths.get(id(modules))
         if found is None:
-            there, here = module_path(self._from), module_path(self._to)
+            there, here = self._module_paths
             found = dict(self._place[1])
             for path, (_, cls) in modules.items():
                 if path == there or path.startswith(f"{there}."):
