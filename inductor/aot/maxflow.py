@@ -69,10 +69,11 @@ class Network:
                 v = target[path[kept] ^ 1]
                 del path[kept:]
             out, at, level = edges[v], following[v], levels[v] + 1
-            while at < len(out) and not (levels[target[out[at]]] == level and free[out[at]]):
+            end = len(out)
+            while at < end and not (levels[target[out[at]]] == level and free[out[at]]):
                 at += 1
             following[v] = at
-            if at < len(out):
+            if at < end:
                 path.append(out[at])
                 v = target[out[at]]
             elif path:

@@ -8,7 +8,6 @@ bytes of a tensor mean, and `runtime/arena.py` plans memory.
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -29,7 +28,7 @@ _SAME = (aten.detach.default, aten.alias.default)
 
 def is_random(op: Any) -> bool:
     """Whether an operator draws random numbers from a generator."""
-    return isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
+    return isinstance(op, torch._ops.OpOverload) and _facts(op)[1]
 
 
 def viewed(node: torch.fx.Node) -> torch.fx.Node | None:
@@ -41,7 +40,7 @@ def viewed(node: torch.fx.Node) -> torch.fx.Node | None:
         return source if node.target is not operator.getitem or viewed(source) is not None else None
     if not isinstance(node.target, torch._ops.OpOverload):
         return None
-    places = _viewed_arguments(node.target)
+    places = _facts(node.target)[2]
     if places:
         for place, given in enumerate(node.args):
             if place in places and isinstance(given, torch.fx.Node):
@@ -49,7 +48,18 @@ def viewed(node: torch.fx.Node) -> torch.fx.Node | None:
     return None
 
 
-@functools.cache
+# By id: an operator, whether it is random, and `_viewed_arguments`. The hash of an operator takes a call in Python.
+_FACTS: dict[int, tuple[torch._ops.OpOverload, bool, tuple[int, ...]]] = {}
+
+
+def _facts(op: torch._ops.OpOverload) -> tuple[torch._ops.OpOverload, bool, tuple[int, ...]]:
+    found = _FACTS.get(id(op))
+    if found is None:
+        random = torch.Tag.nondeterministic_seeded in op.tags
+        found = _FACTS[id(op)] = op, random, _viewed_arguments(op)
+    return found
+
+
 def _viewed_arguments(op: torch._ops.OpOverload) -> tuple[int, ...]:
     """The positions of the arguments whose memory the result of an operator may share, without being written."""
     infos = enumerate(argument.alias_info for argument in op._schema.arguments)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..ir.body import Op, SubBody
+from ..ir.body import Op, Ref, SubBody
 from ..ir.size import Size
 from ..ir.symbolic import Expr
 from ..schedule.index import Affine
@@ -104,8 +104,9 @@ class _Numbers:
 
 
 def _all_known(sizes: Sequence[Any]) -> tuple[Any, ...]:
-    if any(isinstance(size, Size) for size in sizes):
-        raise _Varying
+    for size in sizes:
+        if type(size) is Size:
+            raise _Varying
     return tuple(sizes)
 
 
@@ -129,7 +130,10 @@ def _ops(ops: Sequence[Op], numbers: _Numbers) -> tuple[Any, ...]:
 def _op(op: Op, numbers: _Numbers) -> tuple[Any, ...]:
     args: Any = op.args
     for arg in args:
-        if isinstance(arg, Size) or (isinstance(arg, Expr) and not arg.is_static):
+        cls = type(arg)
+        if cls is Ref or cls is str:
+            continue
+        if cls is Size or (cls is Expr and not arg.is_static):
             raise _Varying
     if op.name in _ACCESSES:
         args = (numbers.of_access(args[0], args[1]), *args[2:])

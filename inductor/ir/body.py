@@ -258,9 +258,10 @@ def trace(
 
 def _refs(op: Op) -> Iterator[int]:
     for arg in op.args:
-        if isinstance(arg, Ref):
+        cls = type(arg)
+        if cls is Ref:
             yield arg.i
-        elif isinstance(arg, SubBody):
+        elif cls is SubBody:
             yield arg.result.i
             for inner in arg.ops:
                 yield from _refs(inner)

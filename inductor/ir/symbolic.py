@@ -87,12 +87,17 @@ class Expr:
     @cached_property
     def is_static(self) -> bool:
         """Whether it has no symbolic size."""
-        return not isinstance(self.const, Size) and not any(
-            isinstance(coef, Size)
-            or (isinstance(atom.size, Size) if isinstance(atom, Sym)
-                else isinstance(atom.divisor, Size) or not atom.base.is_static)
-            for atom, coef in self.terms
-        )
+        if isinstance(self.const, Size):
+            return False
+        for atom, coef in self.terms:
+            if isinstance(coef, Size):
+                return False
+            if isinstance(atom, Sym):
+                if isinstance(atom.size, Size):
+                    return False
+            elif isinstance(atom.divisor, Size) or not atom.base.is_static:
+                return False
+        return True
 
     @cached_property
     def _hash(self) -> int:

@@ -126,8 +126,9 @@ def padded_length(node: fx.Node) -> int | None:
     if not isinstance(val, torch.Tensor) or val.device.type not in DEVICES or val.dim() < 2 or not val.is_contiguous():
         return None
     length = val.shape[-1]
-    reads = type(length) is int and any(_reads_rows(user, node, length) for user in node.users)
-    return _aligned(length, val) if reads and length != _aligned(length, val) else None
+    if type(length) is not int or length == (aligned := _aligned(length, val)):
+        return None
+    return aligned if any(_reads_rows(user, node, length) for user in node.users) else None
 
 
 def _reads_rows(user: fx.Node, operand: fx.Node, length: int) -> bool:

@@ -35,7 +35,8 @@ def plan_arena(ranges: Sequence[Range[Name]]) -> tuple[dict[Name, int], int]:
         for start, end in sorted(placed.live_in(r.first, r.last)):
             if at + need <= start:
                 break
-            at = max(at, end)
+            if end > at:
+                at = end
         placed.add(r.first, r.last, (at, at + need))
         offsets[r.name] = at
         top = max(top, at + need)

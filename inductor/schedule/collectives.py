@@ -32,9 +32,17 @@ _STARTS = {
 MAX_BYTES = 256 << 20  # results of collectives that are started ahead of other work, which occupy memory meanwhile
 
 
+_found: dict[object, bool] = {}  # by operator that starts a collective, once all of them are registered
+
+
 def _packets() -> dict[object, bool]:
+    if _found:
+        return _found
     ops = getattr(torch.ops, "_c10d_functional", None)
-    return {getattr(ops, name): flag for name, flag in _STARTS.items() if hasattr(ops, name)}
+    packets = {getattr(ops, name): flag for name, flag in _STARTS.items() if hasattr(ops, name)}
+    if len(packets) == len(_STARTS):
+        _found.update(packets)
+    return packets
 
 
 def is_start(item: Item) -> bool:
