@@ -29,6 +29,27 @@ class _Attached(torch.autograd.Function):
         return (grad, *[None] * ctx.count)
 
 
+class _Operands(torch.autograd.Function):
+    """Returns its arguments. In a backward pass those that are not used get zeros, as operands of `torch.cond` do."""
+
+    @staticmethod
+    def forward(ctx: Any, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(x.view_as(x) for x in operands)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return grads
+
+
+def _with_gradients(operands: Sequence[Any]) -> tuple[Any, ...]:
+    """The operands of an operator, each of which gets a gradient if one of the results does."""
+    recorded = [x for x in operands if isinstance(x, torch.Tensor) and x.requires_grad]
+    if not recorded or not torch.is_grad_enabled():
+        return tuple(operands)
+    new = dict(zip(map(id, recorded), _Operands.apply(*recorded), strict=True))
+    return tuple(new.get(id(x), x) for x in operands)
+
+
 def _attached(results: Sequence[Any], operands: Sequence[Any]) -> tuple[Any, ...]:
     """Make all floating-point results require gradients if an operand does, whichever branch they come from."""
     recorded = [x for x in operands if isinstance(x, torch.Tensor) and x.requires_grad]
@@ -43,6 +64,7 @@ def _lacks_gradient(x: Any) -> bool:
 
 def run_cond(pred: Any, true_fn: Branch, false_fn: Branch, operands: Sequence[Any] = ()) -> tuple[Any, ...]:
     """Run the branch that `pred` (a bool or a tensor of one element) selects; the other branch does not run."""
+    operands = _with_gradients(operands)
     return _attached((true_fn if pred else false_fn)(*operands), operands)
 
 
@@ -66,6 +88,8 @@ def run_scan(
 ) -> tuple[Any, ...]:
     """Call `combine_fn(*carry, *rows)` for each row of `xs`, tensors of equal length of at least 1. Returns the last
     carry and the other outputs, stacked along dimension 0."""
+    given = _with_gradients((*init, *xs, *additional))
+    init, xs, additional = given[: len(init)], given[len(init) :][: len(xs)], given[len(init) + len(xs) :]
     carry: tuple[Any, ...] = tuple(init)
     rows: list[tuple[Any, ...]] = []
     for index in range(xs[0].shape[0]):

@@ -14,7 +14,7 @@ import inductor.dynamic.dispatch
 import pyframe
 from inductor.aot.autograd import Captured, wrap
 from inductor.aot.functionalize import NotFunctional
-from inductor.aot.joint import to_joint
+from inductor.aot.joint import VaryingInputs, to_joint
 from inductor.aot.partition import partition
 from inductor.aot.training_decompositions import training_decompositions
 from inductor.aot.training_spec import describe
@@ -36,7 +36,7 @@ def traced_for_other_sizes(fn, inputs):
         sized = Sized(symbols, fakes, HINTS)
         gm = fx.symbolic_trace(fn)
         try:
-            joint = to_joint(gm, inputs, training_decompositions(), sized.fakes)
+            joint = to_joint(gm, inputs, training_decompositions(), VaryingInputs(fakes, symbols.mode))
         except NotFunctional:
             return gm.forward
         halves = partition(joint)

@@ -204,7 +204,11 @@ def test_modules_are_branches_and_learn(backend):
         got = fast(x)
         torch.testing.assert_close(got, used(x).relu())
         got.sum().backward()
-        assert used.weight.grad is not None and unused.weight.grad is None
+        expected = [x.grad for x in (net.left.weight, net.right.weight)]
+        net.zero_grad()
+        net(x).sum().backward()  # eager gives zeros to parameters of the other branch
+        torch.testing.assert_close(expected, [x.grad for x in (net.left.weight, net.right.weight)])
+        assert used.weight.grad.any() and not unused.weight.grad.any()
     assert counters["graphs"] == 1
 
 
@@ -230,6 +234,29 @@ def test_results_require_gradients_whichever_branch_is_taken():
         for x in CALLS:
             y, recorded = fast(x.clone().requires_grad_())
             assert y.requires_grad and recorded
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("positive", [True, False])
+def test_operands_that_a_branch_does_not_use_get_zeros(positive, backend):
+    def fn(choice, a, b):
+        return torch.cond(choice, lambda a, b: a * 2, lambda a, b: b * 3, (a, b))
+
+    a, b = (torch.ones(3, requires_grad=True) for _ in range(2))
+    pyframe.compile(fn, backend=backend)(torch.tensor(positive), a, b).sum().backward()
+    assert torch.equal(a.grad, torch.full((3,), 2.0 * positive))
+    assert torch.equal(b.grad, torch.full((3,), 3.0 * (not positive)))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rows_that_a_scan_does_not_use_get_zeros(backend):
+    def fn(start, rows):
+        return scan(lambda carry, row: (carry * 0.5 + 1, carry * 2), start, rows)
+
+    start, rows = torch.ones(3, requires_grad=True), torch.ones(2, 3, requires_grad=True)
+    carry, found = pyframe.compile(fn, backend=backend)(start, rows)
+    (carry.sum() + found.sum()).backward()
+    assert torch.equal(start.grad, torch.full((3,), 3.25)) and torch.equal(rows.grad, torch.zeros(2, 3))
 
 
 def test_ints_that_vary_are_operands():
