@@ -14,7 +14,7 @@ from triton_support import Runner
 from inductor.aot import batch_norm, training_decompositions
 from inductor.aot.autograd import Captured, wrap
 from inductor.aot.fake import make_fx
-from inductor.aot.joint import to_joint
+from inductor.aot.joint import VaryingInputs, to_joint
 from inductor.aot.partition import partition
 from inductor.aot.random import seeded
 from inductor.aot.training_spec import describe
@@ -92,7 +92,8 @@ def check_training(name, sizes):
     with stub_torch_compiler, symbols.mode:
         sized = Sized(symbols, [torch.empty(rows, columns), torch.empty(columns)], hints)
     gm, real = fx.symbolic_trace(fn), [torch.randn(n, m, requires_grad=True), torch.ones(m, requires_grad=True)]
-    joint = to_joint(gm, real, training_decompositions.training_decompositions(), sized.fakes)
+    varying = VaryingInputs(sized.fakes, symbols.mode)
+    joint = to_joint(gm, real, training_decompositions.training_decompositions(), varying)
     seeded(joint.graph, ("cpu",))
     halves = partition(joint)
     spec = sized.data(describe(joint, halves))
