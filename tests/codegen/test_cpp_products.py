@@ -52,6 +52,28 @@ def test_weights_in_int8(rows):
     assert kinds.count("Alloc") == 1 and "Extern" not in kinds and "Arena" not in kinds
 
 
+@pytest.mark.parametrize("batch, rows, length", [(16, 32, 64), (3, 301, 1001), (5, 64, 130)])
+def test_batches_times_vectors(batch, rows, length):
+    x, y = torch.randn(batch, rows, length), torch.randn(batch, length)
+    check(lambda x, y: (torch.einsum("bij,bj->bi", x, y).relu(), torch.bmm(y[:, None], x.mT) * 2), x, y)
+    columns = torch.randn(batch, length, rows)  # whose terms are apart, so that ATen multiplies
+    check(lambda x, y: (torch.bmm(x.mT, y[..., None]), torch.bmm(y[:, None], x)), columns, y)
+    kinds = steps_of(lambda x, y: torch.bmm(x, y[..., None]), x, y)
+    assert kinds.count("KernelCall") == 1 and "Extern" not in kinds
+    assert "Extern" in steps_of(lambda x, y: torch.bmm(x.mT, y[..., None]), columns, y)
+
+
+def test_gradients_of_batches_times_vectors():
+    found = []
+    for run in (lambda fn: fn, pyframe.compile):
+        torch.manual_seed(0)
+        x, y = torch.randn(4, 70, 128, requires_grad=True), torch.randn(4, 128, requires_grad=True)
+        z = run(lambda x, y: torch.einsum("bij,bj->bi", x, y) * 2)(x, y)
+        (z * torch.randn(z.shape)).sum().backward()
+        found.append((z.detach(), x.grad, y.grad))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
 def test_products_by_kernels():
     x, w, b = torch.randn(4, 512), torch.randn(256, 512), torch.randn(256)
     few = lambda x, w, b: F.linear(x, w, b)  # noqa: E731
