@@ -22,7 +22,7 @@ from ..objects.instances import InstanceVar
 from ..objects.instantiation import CONSTRUCTORS
 from ..protocol.base import NotConstant, Var
 from ..protocol.class_reads import MISSING, note_class
-from ..protocol.const import ConstVar, MethodVar, fold, make, maker
+from ..protocol.const import ConstVar, MethodVar, constants, fold, make, maker
 from ..registry import Args, Kwargs, register
 from ..tracer import Tracer
 from .tensor import TensorVar
@@ -53,7 +53,7 @@ class PlacementVar(ConstVar):
         if name not in _QUERIES:
             return super().call_method(tx, name, args, kwargs)
         try:
-            values, named = [arg.constant() for arg in args], {key: arg.constant() for key, arg in kwargs.items()}
+            values, named = constants(args), dict(zip(kwargs, constants(kwargs.values())))
         except NotConstant:
             return self.unsupported(tx, f"method {name!r}")
         return fold(tx, getattr(self.value, name), *values, **named)
@@ -80,7 +80,7 @@ def _make_placement(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[
     """`cls(*args, **kwargs)` for a class of placements."""
     note_class(cls)
     try:
-        values, named = [arg.constant() for arg in args], {key: arg.constant() for key, arg in kwargs.items()}
+        values, named = constants(args), dict(zip(kwargs, constants(kwargs.values())))
     except NotConstant:
         return tx.graph_break("unsupported-object", f"creating a {cls.__qualname__} of values known only at run time")
     return fold(tx, cls, *values, **named)
@@ -105,7 +105,7 @@ def register_models() -> None:
     for name in ("from_local", "to_local", "redistribute", "full_tensor"):
         function = inspect.getattr_static(cls, name)
         function = getattr(function, "__func__", function)
-        register(function.__code__)(_Conversion(function, name == "to_local"))
+        register(function.__code__)(_Conversion(function, name == "from_local", name == "to_local"))
     register(cls.placements.fget.__code__)(_placements)
     register(cls.device_mesh.fget.__code__)(_device_mesh)
 
@@ -153,11 +153,13 @@ def check_masks(tx: Tracer) -> None:
 
 class _Conversion:
     """The model of a function that makes a DTensor of a tensor, or the reverse: one node with its other arguments bound
-    to the function that it calls. `returns_inner`: without gradients it returns the inner tensor itself."""
+    to the function that it calls. `takes_plain`: it takes a plain tensor and makes a DTensor of it. `returns_inner`:
+    without gradients it returns the inner tensor itself."""
 
-    def __init__(self, function: types.FunctionType, returns_inner: bool) -> None:
+    def __init__(self, function: types.FunctionType, takes_plain: bool, returns_inner: bool) -> None:
         self.function, self.signature, self.returns_inner = function, inspect.signature(function), returns_inner
-        self.tensor = next(iter(self.signature.parameters))
+        self.tensor = next(iter(self.signature.parameters))  # the name of the parameter that takes the tensor
+        self.takes_plain = takes_plain
 
     def __call__(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         called, *given = args
@@ -166,13 +168,14 @@ class _Conversion:
         except TypeError:
             return tx.inline(called, given, kwargs)
         tensor = bound.pop(self.tensor)
-        base = tensor.base if isinstance(tensor, WrapperTensorVar) else tensor
-        if not isinstance(base, TensorVar) or isinstance(tensor, WrapperTensorVar) is (self.tensor != "self"):
+        is_wrapper = isinstance(tensor, WrapperTensorVar)
+        base = tensor.base if is_wrapper else tensor
+        if not isinstance(base, TensorVar) or is_wrapper is self.takes_plain:
             return tx.inline(called, given, kwargs)
         if self.returns_inner and not torch.is_grad_enabled():
             return tx.inline(called, given, kwargs)
         values = {name: self._value(tx, name, var) for name, var in bound.items()}
-        needs_mesh = self.tensor != "self" and values.get("device_mesh") is None
+        needs_mesh = self.takes_plain and values.get("device_mesh") is None
         if needs_mesh or values.get("run_check"):  # the mesh of a context; communication that changes the tensor
             return tx.graph_break("unsupported-object", f"{self.function.__name__} without a mesh or with run_check")
         result = tx.graph.call(_bound(self.function, self.tensor, values), [base], {})
