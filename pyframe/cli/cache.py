@@ -20,7 +20,8 @@ from .finding import Finding, size_text
 # What the files of a cache are, by suffix; others are counted under their suffix.
 CONTENTS = {
     ".frame": "capture", ".graph": "graph", ".so": "C++ kernel", ".cubin": "Triton kernel",
-    ".version": "compiler version", ".measured": "choice between a graph and ATen", ".product": "tuned product",
+    ".version": "compiler version", ".measured": "measured graph", ".product": "tuned product",
+    ".refused": "refused graph",
 }  # fmt: skip
 ELSEWHERE = "set PYFRAME_CACHE_DIR to another directory"
 
