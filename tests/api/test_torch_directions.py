@@ -12,6 +12,7 @@ import torch._dynamo
 from torch import nn
 from torch._dynamo import trace_rules
 from torch.nn.attention import bias
+from util import check
 
 import pyframe
 from pyframe.testing import CompileCounter, EagerAndRecordGraphs
@@ -62,6 +63,31 @@ def test_patches_of_torch_s_settings_cost_nothing_and_survive_a_break():
 
     assert breaks(program, X) == (2, [("explicit-break", "torch._dynamo.graph_break was called")])
     assert torch._dynamo.config.verbose is False and not torch._dynamo.config.dont_skip_tracing
+
+
+@pytest.mark.parametrize("decorate", ["disable_nested_graph_breaks", "dont_skip_tracing"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_patch_around_a_break_is_entered_before_it_ends(decorate, fails):
+    def body(x):
+        y = x.sin()
+        print("inside", torch._dynamo.config.dont_skip_tracing)
+        if fails:
+            raise ValueError("of the program")
+        return y * 2
+
+    marked = getattr(torch._dynamo, decorate)(body)
+
+    def program(x):
+        try:
+            y = marked(x + 1).cos()
+            if torch._dynamo.config.dont_skip_tracing:
+                y = y + 1
+            return y
+        finally:
+            print("after", torch._dynamo.config.dont_skip_tracing)
+
+    check(program, X)
+    check(marked, X)
 
 
 def test_a_setting_that_cannot_be_patched_is_the_error_of_eager():

@@ -19,6 +19,9 @@ from ..protocol.const import make
 from ..tracer import Tracer
 from .lookup import constant_function, guarded_lookup
 
+# The value of a setting that the frame restores when its graph has run.
+SWITCHED_LATER = object()
+
 
 class PyModuleVar(HeldVar):
     """A Python module."""
@@ -41,7 +44,10 @@ class PyModuleVar(HeldVar):
             kind = type(self.value)
             return tx.call(through[0], [through[1], self, tx.wrap(kind, ConstSource.of(kind, kind.__name__))], {})
         if (id(self.value), name) in tx.graph.modes.patched:
-            return make(tx.graph.modes.patched[id(self.value), name])
+            setting = tx.graph.modes.patched[id(self.value), name]
+            if setting is SWITCHED_LATER:
+                return self.unsupported(tx, f"reading the setting {name!r} before it is restored")
+            return make(setting)
         written = tx.written_global(vars(self.value), name)
         if written is not None:
             return written

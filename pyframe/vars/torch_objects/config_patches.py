@@ -7,14 +7,20 @@ inside is known, so it needs no guard.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import sys
 import types
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch.utils._config_module import ConfigModule
 
 from inductor.modes import recorded
 
+from ...core.source import Source
 from ..codegen import Codegen
+from ..objects.functions import FunctionVar
+from ..objects.modules import SWITCHED_LATER
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar
 from ..registry import Args, Kwargs, register
@@ -62,6 +68,47 @@ class ConfigPatchVar(GraphModeVar):
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.load_call(self.config.patch, self.changes)
+
+
+class SwitchSettingsVar(FunctionVar):
+    """`__enter__` or, with `leaves`, `__exit__` of what `torch._dynamo.patch_dynamo_config` returns.  Its settings have
+    no effect on captures.  They are switched for real only where a graph break separates the two."""
+
+    __slots__ = ("leaves",)
+
+    def __init__(self, value: types.FunctionType, source: Source | None, leaves: bool) -> None:
+        super().__init__(value, source)
+        self.leaves = leaves
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        patch, patched = args[0], tx.graph.modes.patched
+        for effect in reversed(list(tx.effects)) if self.leaves else ():
+            if effect.kind == "CALL" and effect.detail[0] is _enter and effect.detail[1][0] is patch:
+                tx.effects.cancel(effect)
+                patched.clear()
+                patched.update(effect.target.outer)
+                return ConstVar(None)
+        changes = patch.getattr_(tx, "changes").plain()
+        config = sys.modules["torch._dynamo.config"]
+        entry = EnteredPatch(dict(patched))
+        patched.update({(id(config), name): SWITCHED_LATER if self.leaves else changes[name] for name in changes})
+        tx.effects.add("CALL", entry, (_leave if self.leaves else _enter, [patch], {}), tx.user_line())
+        return ConstVar(None)
+
+
+@dataclasses.dataclass(frozen=True)
+class EnteredPatch:
+    """The target of the effect that switches settings: what the trace knew of settings before."""
+
+    outer: dict[Any, Any]
+
+
+def _enter(patch: Any) -> None:
+    patch.__enter__()
+
+
+def _leave(patch: Any) -> None:
+    patch.__exit__(None, None, None)
 
 
 @register(ConfigModule.patch)

@@ -20,6 +20,7 @@ from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar
 from ..protocol.slots import constant_or
 from ..tracer import Tracer
+from .config_patches import SwitchSettingsVar
 
 # Functions of torch._dynamo.decorators, and whether each excludes the rest of its frame.
 _CALLS = {"graph_break": False, "step_unsupported": False, "skip_frame": True}
@@ -63,7 +64,7 @@ def wrap_direction(value: types.FunctionType, source: Source | None) -> Var | No
             return PatchSettingsVar(value, source)
         patch = vars(getattr(decorators, "DynamoConfigPatchProxy", object))
         if value in (patch.get("__enter__"), patch.get("__exit__")):
-            return NoEffectVar(value, source)
+            return SwitchSettingsVar(value, source, leaves=value is patch.get("__exit__"))
     utilities = sys.modules.get("torch._dynamo.utils")
     if utilities is not None and value.__globals__ is vars(utilities):
         for name, kind in _ABOUT_BREAKS.items():
@@ -141,15 +142,6 @@ class PatchSettingsVar(FunctionVar):
         except (NotConstant, ValueError, AttributeError):  # the last two: torch has no such setting
             return tx.graph_break("unsupported-context-manager", f"{self.name} of these arguments")
         return tx.wrap(created, ConstSource.of(created, self.name))
-
-
-class NoEffectVar(FunctionVar):
-    """A method that switches settings of torch.compile, which have no effect on captures."""
-
-    __slots__ = ()
-
-    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        return ConstVar(None)
 
 
 class ResetVar(FunctionVar):
