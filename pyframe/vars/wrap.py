@@ -49,6 +49,7 @@ from .higher_order import (  # noqa: F401  registers the models of these modules
     transforms,
     wrappers,
 )
+from .numbers import text_templates  # noqa: F401  registers the models
 from .numbers.dynamic import wrap_number, wrap_tensor
 from .numbers.numpy_calls import NUMPY_FUNCTIONS, wrap_function
 from .numbers.numpy_calls import wrap_number as wrap_numpy_number

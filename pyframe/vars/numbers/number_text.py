@@ -38,6 +38,13 @@ class NumberTextVar(ConstVar):
     def describe(self) -> str:
         return "a text of numbers that vary between calls"
 
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if op == "+" and isinstance(other, ConstVar) and other.python_type() is str:
+            joined = joined_text(tx, [other, self] if reflected else [self, other])
+            if joined is not None:
+                return joined
+        return super().binary(tx, op, other, reflected)
+
     def str_(self, tx: Tracer) -> Var | None:
         return self
 

@@ -221,6 +221,8 @@ class ConstVar(HeldVar):
             if op == "%" and isinstance(self.value, str | bytes) and not reflected:
                 return self.call_method(tx, "__mod__", [other], {})
             return None
+        if op == "+" and not (self.varies or reflected) and isinstance(other, ConstVar) and other.varies:
+            return other.binary(tx, op, self, True)
         left, right = (other.constant(), self.value) if reflected else (self.value, other.constant())
         if op in result_size_bounds.BINARY:
             tx.limit_size(result_size_bounds.BINARY[op](left, right), f"the result of {op}")

@@ -6,6 +6,7 @@ arguments are passed to CPython's formatting code as `TextPlaceholder` placehold
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...core.trace_reliances import note_call
@@ -112,7 +113,7 @@ def _formatted(tx: Tracer, template: Var, method: Any, values: list[Any], named:
 
 
 @register(str, method="format")
-def _str_format(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+def format_method(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     template, *args = args
     values = [text_argument(tx, arg) for arg in args]
     named = {key: text_argument(tx, arg) for key, arg in kwargs.items()}
@@ -129,7 +130,7 @@ def _str_format_map(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 
 @register(str, bytes, method="__mod__")
-def _percent(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+def percent(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     template, arg = args
     single = arg.python_type() is not tuple
     values = [text_argument(tx, item) for item in ([arg] if single else arg.unpack(tx))]
@@ -147,8 +148,11 @@ def _modulo(template: Any, *values: Any) -> Any:
 
 @register(str, bytes, method="join")
 def _join(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    separator, parts_of = args
-    items = parts_of.unpack(tx)
+    return join(tx, args[0], args[1].unpack(tx))
+
+
+def join(tx: Tracer, separator: Var, items: Sequence[Var]) -> Var:
+    """`separator.join(items)`."""
     try:
         parts = [item.constant() for item in items]
         text = separator.constant()
@@ -156,5 +160,3 @@ def _join(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         return fold(tx, text.join, parts)
     except NotConstant:
         return tx.graph_break("tensor-to-python", "str.join of a value known only at run time")
-
-

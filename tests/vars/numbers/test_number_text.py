@@ -12,20 +12,26 @@ from pyframe.testing import CompileCounter
 
 X = torch.ones(3)
 
+ORDERED, NAMED = "{}|{:>5}|{{}}|{!r}", "{0} {a} {0:x}"
+ONE, SEVERAL = "%d%%", "%05d|%-6d|%+d|%s|%r|%.2f|%#x|%e"
 PASSED_ON = {
     "f-string": lambda x, i: (x * i, f"step {i}"),
     "formats": lambda x, i: (x * i, f"{i:03d}|{i + 1:>5}|{i!r}|{{{i}}}"),
     "str and repr": lambda x, i: (x * i, str(i), [repr(i)], {"a": f"{i}"}),
     "sizes": lambda x, i: (x * i, f"{x.shape[0] * i} {i:e}"),
+    "joined": lambda x, i: (x * i, "-".join([f"{i}", "a", str(i + 1)]), ", ".join([str(i)])),
+    "str.format": lambda x, i: (x * i, ORDERED.format(i, i + 1, "a"), NAMED.format(i, a=i * 2)),
+    "percent": lambda x, i: (x * i, ONE % i, SEVERAL % (i, i, i, i, "a", i / 2, i, i)),
+    "added": lambda x, i: (x * i, "a" + str(i) + "b", str(i) + str(i + 1)),
     "braces": lambda x, i: (x * i, "{" + f"{i}" if i < 0 else f"}}{i}{{"),
 }
 READ = {
     "length": lambda x, i: (x * i, len(f"{i}")),
     "key": lambda x, i: (x * i, {f"k{i}": 1}),
-    "joined": lambda x, i: (x * i, "-".join([f"{i}", "a"])),
     "character": lambda x, i: (x * i, f"{i:c}"),
     "fill": lambda x, i: (x * i, format(i, "{<5")),
-    "added": lambda x, i: (x * i, f"{i}" + "a", f"{i}" == "3"),
+    "compared": lambda x, i: (x * i, f"{i}" + "a", f"{i}" == "3"),
+    "upper": lambda x, i: (x * i, ORDERED.format(i, i, i).upper()),
 }
 
 
@@ -46,6 +52,20 @@ def test_passed_on(name: str) -> None:
 @pytest.mark.parametrize("name", READ)
 def test_read(name: str) -> None:
     assert captures(READ[name], [65, 66, 67, 66]) == 3
+
+
+WRONG = ["{} {}", "{0} {}", "{q}", "{.real}", "{:{}}", "{!a}", "{", "%d %d", "%", "%q", "%(a)d", "%*d", "%.3d", "%c", "%5s"]
+
+
+@pytest.mark.parametrize("template", WRONG)
+def test_templates_that_are_left_to_python(template):
+    def f(x, i):
+        try:
+            return x * i, template.format(i) if "{" in template else template % i
+        except (ValueError, TypeError, LookupError) as error:
+            return x + i, type(error).__name__, str(error)
+
+    captures(f, [65, 66, 67])
 
 
 def test_formats_that_raise():
