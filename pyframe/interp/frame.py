@@ -8,7 +8,7 @@ import inspect
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..bytecode import CanonicalCode, Instr
 from ..bytecode.flow import FlowGraph
@@ -63,6 +63,15 @@ def op(*names: str) -> Callable[[Handler], Handler]:
     return register
 
 
+class Before(NamedTuple):
+    """What there was before an instruction of an inlined frame: the stack, how much was traced, and what the trace
+    relied on."""
+
+    stack: list[Var]
+    traced: tuple[int, ...]
+    relied: tuple[int, int]
+
+
 @dataclass(slots=True, eq=False)
 class Frame:
     """A frame of the traced program: the root frame of a capture, or a call that is traced inline."""
@@ -92,6 +101,7 @@ class Frame:
     # outermost exception that the frame is handling.
     loop_starts: dict[int, tuple[int, int]] = field(default_factory=dict)
     raised_at: tuple[int, int] = (0, 0)
+    before: Before | None = None  # of an inlined frame
     # Exceptions being handled, each with the root step of its raise; 0: the thread already handles it at run time.
     handling: list[tuple[Var, int]] = field(default_factory=list)
 
@@ -175,6 +185,7 @@ class Frame:
                 self.loop_starts[self.at] = (before, previous) if fresh else (self.number, self.at)
             if self.number == tx.breaks.inner_stop:
                 tx.breaks.break_within()
+            self.before = Before(list(self.stack), tx.breaks.traced(), tx.reliances.mark())
         tx.instructions += 1
         tx.budget.left -= 1
         if tx.budget.left < 0:

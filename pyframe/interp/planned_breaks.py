@@ -102,11 +102,33 @@ class BreakPlanner:
         assert brk.inner is not None
         if not is_at(trace.frames, brk.inner):
             raise self.without_inner(trace.steps)
-        known = trace.known
+        raise self._suspending(brk)
+
+    def _suspending(self, brk: PlannedBreak) -> GraphBreak:
+        """The break of a trace that is at `brk.inner`."""
+        trace, known = self._trace, self._trace.known
         reason = BreakReason(brk.kind, brk.detail, brk.stack)
         varying, loops = VaryingValues(known), known is not None and known.loops
         stack = suspended_stack(trace.frames, reason, varying, loops)
-        raise GraphBreak(brk.kind, brk.detail, brk.stack, root_stack=stack)
+        return GraphBreak(brk.kind, brk.detail, brk.stack, root_stack=stack)
+
+    def _break_now(self, brk: PlannedBreak) -> GraphBreak | None:
+        """The break of a trace in which the last frame is at `brk.inner`, if its instruction has not had any effect:
+        then nothing has to be traced again."""
+        trace, place = self._trace, brk.inner
+        last = trace.frames[-1]
+        if place is None or place.depth != len(trace.frames) or not (place.number == last.number == trace.inner_steps):
+            return None
+        if last.before is None or last.before.traced != self.traced():
+            return None
+        last.stack[:] = last.before.stack
+        trace.reliances.forget_since(last.before.relied)
+        return self._suspending(brk)
+
+    def traced(self) -> tuple[int, ...]:
+        """How much the trace has added so far to the graph, to the guards and to the log of effects."""
+        trace = self._trace
+        return (*self._done(), trace.graph.size(), len(trace.guards))
 
     def without_inner(self, step: int) -> Restart:
         """Plan the break of a step before the step, not within a call."""
@@ -132,7 +154,9 @@ class BreakPlanner:
             return self.without_inner(trace.steps)
         if earlier is not None or not self._began_step():
             return brk
-        return self.plan(trace.steps, planned._replace(inner=place_within(trace.frames, brk.kind)))
+        planned = planned._replace(inner=place_within(trace.frames, brk.kind))
+        restart = self.plan(trace.steps, planned)
+        return self._break_now(planned) or restart
 
     def _began_step(self) -> bool:
         """Whether the current instruction of the root frame has already had an effect on the trace."""

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 import pyframe
 from pyframe import _C
+from pyframe.metrics import counters
 from pyframe.testing import CompileCounter
 from pyframe.vars.torch_objects.contexts import LateEntry
 from tests.interp.inner_break_programs import LOG, PROGRAMS, cosine, pause
@@ -235,3 +236,23 @@ def test_fullgraph_raises():
 
     with pytest.raises(pyframe.Unsupported, match="print"):
         pyframe.compile(lambda x: g(x), backend="eager", fullgraph=True)(X)
+
+
+def test_what_comes_before_a_break_is_traced_once():
+    def g(x, breaks):
+        y = x.sin()
+        for _ in range(20):
+            y = y.cos() + 1
+        if breaks:
+            pause()
+        return y * 2
+
+    def f(x, breaks):
+        return g(x + 1, breaks) + 1
+
+    spent = []
+    for breaks in (False, True):
+        before = counters["instructions_traced"]
+        torch.testing.assert_close(pyframe.compile(f, backend="eager")(X, breaks), f(X, breaks))
+        spent.append(counters["instructions_traced"] - before)
+    assert spent[1] < spent[0] + 60
