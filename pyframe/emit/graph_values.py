@@ -37,6 +37,8 @@ _DTYPES: dict[type, torch.dtype] = {
 }  # fmt: skip
 # Types of constants that nodes take as they are.
 _PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype})
+# Types of constants that the code of a graph cannot contain.
+_NOT_PRINTED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 
 
 class GraphValues:
@@ -98,7 +100,12 @@ class GraphValues:
             return self._numpy_number(value.constant())
         try:
             found = self._with_python_numbers(value.constant())
-            return _DTYPES.get(found, found) if isinstance(found, type) else found  # torch.fx cannot print classes
+            if isinstance(found, type):
+                found = _DTYPES.get(found, found)
+            if isinstance(found, _NOT_PRINTED):
+                what = f"{value.describe()} as an argument of a torch function"
+                return self._tx.graph_break("unsupported-object", what)
+            return found
         except NotConstant:
             if isinstance(value, RuntimeValueVar):
                 value.make_symbolic(self._tx)

@@ -342,6 +342,10 @@ class Trace:
             return self.generators.new(frame, (fn, args, kwargs))
         return frame.run().value
 
+    def refuse_arguments(self, fn: types.FunctionType, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Any:
+        bind(self, FunctionVar(fn, ConstSource.of(fn, fn.__qualname__)), args, kwargs)
+        self.graph_break("exception-in-traced-code", f"{fn.__qualname__}() does not take these arguments")
+
     def inline_polyfill(self, target: Any, polyfill: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         result = self.inline(polyfill, args, kwargs)
         if isinstance(result, GeneratorVar):

@@ -248,6 +248,9 @@ class Tracer(Protocol):
     def inline(self, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Trace the body of a user function (a ``FunctionVar`` or a plain Python function, e.g. a polyfill)."""
 
+    def refuse_arguments(self, fn: types.FunctionType, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Any:
+        """Raise the TypeError of a call of `fn` with arguments that it does not accept."""
+
     def inline_polyfill(self, target: Any, polyfill: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Trace the body of the function `polyfill` in place of `target`, a function or class written in C.  If the
         result is a lazy iterator, a call of `target` rebuilds it after the graph."""

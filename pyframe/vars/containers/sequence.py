@@ -76,10 +76,11 @@ class SequenceVar(Var):
     def _place(self, tx: Tracer, key: Var, out_of_range: str) -> int:
         """`key` as an index into `items`, possibly negative; raises IndexError in the traced program."""
         if slots.has_type(key, object) and not slots.has_method(key, "__index__"):
-            tx.raise_(TypeError, f"{self.type.__name__} indices must be integers or slices, not {slots.type_name(key)}")
+            kind, wrong = self.family.__name__, slots.type_name(key)
+            tx.raise_(TypeError, f"{kind} indices must be integers or slices, not {wrong}")
         at = slots.index(tx, key)
         if not -len(self.items) <= at < len(self.items):
-            tx.raise_(IndexError, out_of_range.format(self.type.__name__))
+            tx.raise_(IndexError, out_of_range.format(self.family.__name__))
         return at
 
     def native(self, tx: Tracer, method: str, *args: Any) -> Any:

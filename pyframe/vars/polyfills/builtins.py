@@ -570,7 +570,22 @@ def _register_heapq() -> None:
         else:
             sys.modules["_heapq"] = kept
     for name in ("heapify", "heappush", "heappop", "heapreplace", "heappushpop"):
-        register(getattr(heapq, name), polyfill=True)(getattr(pure, name))
+        register(getattr(heapq, name), polyfill=True)(_of_lists(name, getattr(pure, name)))
+
+
+def _of_lists(name: str, pure: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of heapq with the errors of the C function, which takes lists only."""
+    needs_item = name in ("heappop", "heapreplace")
+    place = "argument" if name in ("heapify", "heappop") else "argument 1"
+
+    def function(heap: Any, *item: Any) -> Any:
+        if not isinstance(heap, list):
+            raise TypeError(f"{name}() {place} must be list, not {type(heap).__name__}")
+        if needs_item and not heap:
+            raise IndexError("index out of range")
+        return pure(heap, *item)
+
+    return function
 
 
 _register_heapq()

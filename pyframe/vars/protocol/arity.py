@@ -1,8 +1,7 @@
-"""Argument checks for functions written in C.
+"""Argument checks for functions that have a model.
 
-A model of a C function reads only the arguments that it supports.  Before the model runs, `check` compares the call
-with the function's signature and raises the TypeError that CPython would raise for a wrong number of arguments or an
-unknown keyword.
+A model reads only the arguments that it supports.  Before it runs, `check` compares the call with the signature of the
+function and raises the TypeError that CPython would raise for a wrong number of arguments or an unknown keyword.
 """
 
 from __future__ import annotations
@@ -11,10 +10,13 @@ import collections
 import functools
 import inspect
 import itertools
+import math
 import operator
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import torch
 
 from ..tracer import Tracer
 from .base import NotConstant, Var
@@ -60,7 +62,7 @@ _BY_HAND: dict[Any, Arity] = {
     itertools.zip_longest: Arity(0, MANY, frozenset({"fillvalue"})), operator.methodcaller: Arity(1, MANY, None),
     types.MappingProxyType: Arity(1, 1, frozenset({"mapping"}), frozenset({"mapping"})),
     staticmethod: _ONE, classmethod: _ONE, operator.attrgetter: Arity(1, MANY),
-    operator.itemgetter: Arity(1, MANY),
+    operator.itemgetter: Arity(1, MANY), math.log: Arity(1, 2), type.__new__: Arity(1, MANY, None),
 }  # fmt: skip
 # Functions whose model raises the TypeError itself: the message names a class that is known only at the call.
 _CHECKED_BY_MODEL = (object.__dict__["__init_subclass__"],)
@@ -82,6 +84,12 @@ _METHODS: dict[type, dict[str, Arity]] = {
         **dict.fromkeys(("clear", "copy", "pop", "popleft", "reverse", "__copy__"), Arity(0, 0)),
         "index": Arity(1, 3), "insert": Arity(2, 2), "rotate": Arity(0, 1),
     },
+}  # fmt: skip
+_METHODS[torch.Size] = {"numel": Arity(0, 0)}
+_METHODS[torch._C.TensorBase] = {
+    **dict.fromkeys(("detach_", "item", "retain_grad", "tolist"), Arity(0, 0)),
+    **dict.fromkeys(("size", "stride"), Arity(0, 1, frozenset({"dim"}))),
+    "equal": Arity(1, 1, frozenset({"other"}), frozenset({"other"})),
 }  # fmt: skip
 _METHODS[frozenset] = {name: arity for name, arity in _METHODS[set].items() if hasattr(frozenset, name)}
 _METHODS[collections.OrderedDict] = {
@@ -136,13 +144,38 @@ _SIMPLE = (
 
 
 def check(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Any]) -> None:
-    """Raise a TypeError in the traced program if the C function `fn` does not accept these arguments."""
+    """Raise a TypeError in the traced program if `fn`, which has a model, does not accept these arguments."""
+    if (written := _in_python(fn)) is not None:
+        _check_python(tx, written, args if written is fn else [Var(), *args], kwargs)
+        return
     arity = _known(fn)
     if arity is not None and not arity.takes(len(args), kwargs):
         message = _refusal(fn, len(args), tuple(kwargs))
         if message is None:
             tx.graph_break("unsupported-object", f"arguments that {fn.__qualname__}() does not take")
         tx.raise_(TypeError, message)
+
+
+def _in_python(fn: Any) -> types.FunctionType | None:
+    """`fn` if it is written in Python; of a class its `__init__`, if only that reads the arguments."""
+    if isinstance(fn, types.FunctionType):
+        return fn
+    if isinstance(fn, type) and type(fn).__call__ is type.__call__ and fn.__new__ is object.__new__:
+        init = fn.__init__  # type: ignore[misc]
+        return init if isinstance(init, types.FunctionType) else None
+    return None
+
+
+@functools.cache
+def _signature(fn: types.FunctionType) -> inspect.Signature:
+    return inspect.signature(fn)
+
+
+def _check_python(tx: Tracer, fn: types.FunctionType, args: Sequence[Var], kwargs: Mapping[str, Any]) -> None:
+    try:
+        _signature(fn).bind(*args, **kwargs)
+    except TypeError:
+        tx.refuse_arguments(inspect.unwrap(fn), args, kwargs)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -152,7 +185,9 @@ def _refusal(fn: Any, count: int, names: tuple[str, ...]) -> str | None:
     reads any argument."""
     values: list[Any] = [()] * count
     owner = getattr(fn, "__objclass__", None)
-    if values and owner in (*_METHODS, tuple, str, bytes):
+    if values and owner is torch._C.TensorBase:
+        values[0] = torch.empty(0)
+    elif values and owner in (*_METHODS, tuple, str, bytes):
         values[0] = owner()
     elif values and isinstance(fn, types.ClassMethodDescriptorType):
         values[0] = owner
@@ -177,5 +212,5 @@ def of_kind(
 ) -> None:
     """`check` for the method `name` of the class `kind`, called on `obj`."""
     fn = getattr(kind, name, None)
-    if isinstance(fn, types.MethodDescriptorType | types.WrapperDescriptorType):
+    if isinstance(fn, types.MethodDescriptorType | types.WrapperDescriptorType | types.FunctionType):
         check(tx, fn, [obj, *args], kwargs)

@@ -21,7 +21,7 @@ from ..containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
 from ..numbers.numpy_scalars import NUMPY_NUMBERS, NumpyArgumentVar
 from ..numbers.symint import NestedIntVar, NumberVar, is_number, is_unbacked, place_from_start
 from ..objects.originals import torchs_own
-from ..protocol import dunder
+from ..protocol import arity, dunder
 from ..protocol.base import NotConstant, Var
 from ..protocol.class_reads import lookup
 from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, fold, make
@@ -52,6 +52,8 @@ TO_PYTHON = {
 # Methods that return numbers: folded if the tensor's value is known, otherwise computed by the graph if possible.
 TO_NUMBERS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__"}
 READS_NUMBERS = {"item", "tolist", "__int__", "__float__", "__index__"}
+# Methods that the trace answers itself, or of which it passes on only some arguments.
+_ANSWERED = {*TO_NUMBERS, "size", "stride", "__len__", "__iter__", "__setitem__"}
 MAX_ITEMS = 64  # elements that .tolist() reads one by one
 # Methods that change the tensor object itself, and others that a graph cannot contain. They break the graph unless a
 # model or VIEWS_IN_PLACE applies.
@@ -256,11 +258,14 @@ class TensorVar(Var):
 
     def method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """`self.name(*args, **kwargs)`, not overridden."""
+        model = method_model(torch.Tensor, name)
+        if model is not None or name in _ANSWERED:
+            arity.of_kind(tx, torch.Tensor, self, name, args, kwargs)
         if name in TO_NUMBERS and (value := tx.graph.known.value_of(self)) is not None:
             return fold(tx, getattr(value, name), *(arg.constant() for arg in args))
         if name in READS_NUMBERS and not args and tx.graph.numbers.makes_numbers:
             return self._numbers(tx, name)
-        if (model := method_model(torch.Tensor, name)) is not None:
+        if model is not None:
             return model(tx, [self, *args], dict(kwargs))
         if name in TO_PYTHON:
             tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
@@ -276,8 +281,11 @@ class TensorVar(Var):
         if name == "size" or name == "stride":
             tx.graph.metadata_read.add(name)
             sizes = self.sizes().items if name == "size" else list(map(make, self.fake.stride()))
-            if args or kwargs:
-                return sizes[(args[0] if args else kwargs["dim"]).constant()]
+            dim = args[0] if args else kwargs.get("dim", ConstVar(None))
+            if not _is(dim, None):
+                at = dim.constant()
+                known = isinstance(at, int) and -len(sizes) <= at < len(sizes)
+                return sizes[at] if known else tx.graph.call_method(name, [self, *args], kwargs)
             return SizeVar(sizes) if name == "size" else TupleVar(sizes)
         if name == "storage_offset":
             tx.graph.guard_offset(self)
@@ -287,7 +295,7 @@ class TensorVar(Var):
         if name in METADATA_METHODS and all(a.is_constant() for a in (*args, *kwargs.values())):
             tx.graph.metadata_read.add(name)
             values, named = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
-            return make(getattr(self.fake, name)(*values, **named))
+            return fold(tx, getattr(torch.Tensor, name), self.fake, *values, **named)
         if name == "__len__":
             return self.length(tx)
         if name == "__iter__":

@@ -47,8 +47,11 @@ def _type(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     tensor, args = tensor_and_args(args)
 
     def named(var: Var) -> Var:
-        cls = var.value if isinstance(var, ClassVar) else None
-        return ConstVar(f"{cls.__module__}.{cls.__name__}") if cls is not None and is_tensor_type(cls) else var
+        if not isinstance(var, ClassVar):
+            return var
+        if not is_tensor_type(var.value):
+            return tx.graph_break("exception-in-traced-code", f"type() with the class {var.describe()}")
+        return ConstVar(f"{var.value.__module__}.{var.value.__name__}")
 
     return tx.graph.call_method(
         "type", [tensor, *map(named, args)], {name: named(value) for name, value in kwargs.items()}

@@ -23,6 +23,7 @@ from ..numbers.symint import NumberVar
 from ..numbers.unbacked import check
 from ..objects.originals import as_first_seen, in_torch
 from ..polyfills.foreach import WITH_FLOATS, WITH_TENSOR_SCALARS
+from ..protocol import arity
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.const import ConstVar, fold, make
 from ..registry import Handler, call_model, is_overridable, register
@@ -225,6 +226,7 @@ class TorchFunctionVar(HeldVar):
         if (model := call_model(self.value)) is not None:
             if is_overridable(self.value) and tx.overrides.may_override(args, kwargs):
                 return tx.graph_break("unsupported-object", f"{self.describe()}, which may be overridden here")
+            arity.check(tx, self.value, args, kwargs)
             return model(tx, list(args), dict(kwargs))
         if not tx.overrides.may_override(args, kwargs):
             return self._run(tx, args, kwargs)
@@ -250,6 +252,8 @@ class TorchFunctionVar(HeldVar):
     def _run(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """A call that is not overridden."""
         value = self.value
+        if value in COMPILING or value in ON_FAKE or value in CHECKS:
+            arity.check(tx, value, args, kwargs)
         shared = from_array(tx, value, args, kwargs)
         if shared is not None:
             return shared
@@ -285,9 +289,10 @@ class TorchFunctionVar(HeldVar):
             if any(isinstance(a, TensorVar) for a in args):
                 return ConstVar(False)
             try:
-                return make(value(*[a.constant() for a in args], **{k: v.constant() for k, v in kwargs.items()}))
+                values, named = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
             except NotConstant:
                 return self.unsupported(tx, "a call with values known only at run time")
+            return fold(tx, value, *values, **named)
         if value in _bindings():
             if any(isinstance(leaf, TensorVar) for leaf in leaves_of((*args, *kwargs.values()))):
                 why = "is no operator: it needs the tensor's memory"
