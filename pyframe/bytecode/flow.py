@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from .isa import OPS, CanonicalCode, Instr, Label, TryRegion
 
@@ -67,6 +68,29 @@ def reachable(
         if region is not None:
             todo.append(flow.place[region.handler])
     return seen
+
+
+def exit_copies(cc: CanonicalCode) -> dict[int, int]:
+    """Instructions that run exactly as an earlier one: the same operations, lines and handlers up to the end of the
+    frame, without a jump; ordinal -> that of the first. CPython 3.12 compiles a short block that ends the frame, such
+    as `return self.head(x)` after an `if`, once for each branch that leads to it."""
+    flow = build_flow(cc)
+    numbers: dict[tuple[Any, ...], int] = {}  # what runs from an instruction on -> a number
+    number: int | None = None
+    found = [-1] * len(flow.instrs)
+    for index in reversed(range(len(flow.instrs))):
+        instr, region = flow.instrs[index], flow.region[index]
+        row = OPS[instr.op]
+        if row.jump or number is None and not row.terminator:
+            number = None
+            continue
+        handler = region and (region.handler, region.depth, region.lasti)
+        rest = None if row.terminator else number
+        # Arguments by identity: 1 and 1.0 are equal, and some constants have no hash.
+        number = numbers.setdefault((instr.op, id(instr.arg), instr.pos, handler, rest), index)
+        found[index] = number
+    first = {number: index for index, number in reversed([*enumerate(found)]) if number >= 0}
+    return {index: first[number] for index, number in enumerate(found) if number >= 0 and first[number] != index}
 
 
 class StackConflict(ValueError):

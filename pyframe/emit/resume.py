@@ -26,7 +26,7 @@ from pyframe.bytecode import (
     materialize,
     verify,
 )
-from pyframe.bytecode.flow import build_flow, displaced_cells, reachable, stack_depths
+from pyframe.bytecode.flow import build_flow, displaced_cells, exit_copies, reachable, stack_depths
 
 from ..core.guard import UserLine
 from ..core.per_code import per_code
@@ -158,11 +158,19 @@ def _resumes(code: types.CodeType) -> dict[tuple[Any, ...], types.CodeType]:
     return {}
 
 
+@per_code
+def _exit_copies(code: types.CodeType) -> dict[int, int]:
+    return exit_copies(canonicalize(code))
+
+
 def shared_resume(key: ResumeKey) -> types.CodeType:
     """`make_resume_for(key)`, with one code object for equal keys, whose captures are shared and counted together. If
     the frame to continue runs a resume function itself, the result is made from the code that this one continues:
-    branches that join again after breaks have the same resume functions from there on."""
+    branches that join again after breaks have the same resume functions from there on, also where the compiler of
+    CPython has copied the block in which they join."""
     key = _in_original(key)
+    if key.cut is None:
+        key = dataclasses.replace(key, at=_exit_copies(key.code).get(key.at, key.at))
     mine = _resumes(key.code)
     parts = parts_of(key)
     code = mine.get(parts)

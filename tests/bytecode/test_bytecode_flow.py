@@ -25,7 +25,7 @@ from pyframe.bytecode import (
     materialize,
     verify,
 )
-from pyframe.bytecode.flow import definitely_bound, live_locals, reachable, stack_depths
+from pyframe.bytecode.flow import definitely_bound, exit_copies, live_locals, reachable, stack_depths
 from pyframe.bytecode.tables import (
     ExceptionEntry,
     encode_exception_table,
@@ -245,3 +245,13 @@ def test_unknown_const_objects_survive() -> None:
     marker = object()
     cc = code_of(Instr("RESUME", 0), Instr("LOAD_CONST", marker), Instr("RETURN_VALUE"))
     assert type(verify)(materialize(cc), {})(0) is marker
+
+
+def test_copies_of_a_block_that_ends_the_frame():
+    def ending(value: object) -> list[Instr]:
+        return [Instr("LOAD_CONST", value), Instr("RETURN_VALUE")]
+
+    other, last = Label("other"), Label("last")
+    branches = [Instr("LOAD_FAST", "x"), Instr("POP_JUMP_IF_FALSE", other), Instr("LOAD_FAST", "x")]
+    branches += [Instr("POP_JUMP_IF_FALSE", last)]
+    assert exit_copies(code_of(*branches, *ending(1), other, *ending(1), last, *ending(1.0))) == {6: 4, 7: 5, 9: 5}
