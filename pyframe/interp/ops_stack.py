@@ -7,8 +7,9 @@ import io
 from typing import Any, NoReturn
 
 from ..core.source import CallSource, ClosureSource, LocalSource
-from ..vars.objects.classes import ClassVar, SuperVar
+from ..vars.objects.classes import ClassVar
 from ..vars.objects.functions import CellVar
+from ..vars.objects.superclasses import SuperVar
 from ..vars.objects.weak_references import follow
 from ..vars.protocol import slots
 from ..vars.protocol.base import Var

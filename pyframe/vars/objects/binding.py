@@ -27,8 +27,10 @@ _METHODS_IN_C = (
 )  # fmt: skip
 
 
-def bind(tx: Tracer, obj: InstanceVar, name: str, raw: Any) -> Var:
-    """The result of reading the class attribute `raw` through an instance: runs or binds descriptors."""
+def bind(tx: Tracer, obj: InstanceVar, name: str, raw: Any, cls: type | None = None) -> Var:
+    """The result of reading the class attribute `raw` through an instance: runs or binds descriptors. `cls`: the class
+    in which it was found, if that is not the first of the instance's that has the attribute."""
+    cls = cls or obj.cls
     if _is_property(raw, "__get__"):
         if raw.fget is None:
             tx.raise_(AttributeError, f"property {name!r} of {obj.cls.__name__!r} object has no getter")
@@ -38,13 +40,13 @@ def bind(tx: Tracer, obj: InstanceVar, name: str, raw: Any) -> Var:
     if isinstance(raw, types.GetSetDescriptorType):
         return obj.read_computed(tx, name, raw)
     if isinstance(raw, FUNCTIONS):
-        return BoundMethodVar(tx.wrap(raw, class_source(obj.cls, name)), obj)
+        return BoundMethodVar(tx.wrap(raw, class_source(cls, name)), obj)
     if isinstance(raw, classmethod):
-        return BoundMethodVar(class_function(tx, obj.cls, name, raw), make(obj.cls))
+        return BoundMethodVar(class_function(tx, cls, name, raw), make(obj.cls))
     if isinstance(raw, staticmethod):
-        return class_function(tx, obj.cls, name, raw)
+        return class_function(tx, cls, name, raw)
     if type(raw) is functools.cached_property and raw.attrname == name:
-        held = InstanceDictSource(ConstSource.of(raw, f"{obj.cls.__name__}.{name}"))
+        held = InstanceDictSource(ConstSource.of(raw, f"{cls.__name__}.{name}"))
         tx.guard(DictItemSource(held, "func"), "ID", raw.func)
         tx.guard(DictItemSource(held, "attrname"), "EQUALS", name)
         lookup(functools.cached_property, "__get__")
@@ -53,15 +55,15 @@ def bind(tx: Tracer, obj: InstanceVar, name: str, raw: Any) -> Var:
         return value
     get = lookup(type(raw), "__get__")
     if isinstance(get, types.FunctionType):
-        descriptor = tx.wrap(raw, ConstSource.of(raw, f"{obj.cls.__name__}.{name}"))
+        descriptor = tx.wrap(raw, ConstSource.of(raw, f"{cls.__name__}.{name}"))
         return tx.call(constant_function(tx, get), [descriptor, obj, make(obj.cls)], {})
     if get is not MISSING and not isinstance(raw, type):
         if not isinstance(raw, _METHODS_IN_C):
             return obj.unsupported(tx, f"attribute {name!r}, a descriptor written in C,")
         cached = isinstance(raw, functools._lru_cache_wrapper)
         owner = make(obj.cls) if isinstance(raw, types.ClassMethodDescriptorType) else obj
-        return BoundMethodVar(tx.wrap(raw, class_source(obj.cls, name)) if cached else BuiltinVar(raw), owner)
-    return tx.wrap(raw, class_source(obj.cls, name))
+        return BoundMethodVar(tx.wrap(raw, class_source(cls, name)) if cached else BuiltinVar(raw), owner)
+    return tx.wrap(raw, class_source(cls, name))
 
 
 def read_source(obj: InstanceVar, name: str, raw: Any) -> Source | None:

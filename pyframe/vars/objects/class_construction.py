@@ -35,7 +35,7 @@ from ..protocol.const import ConstVar, make, maker
 from ..registry import register
 from ..tracer import Tracer
 from . import classes
-from .classes import ClassVar, SuperVar
+from .classes import ClassVar
 from .deferred_annotations import PlaceholderAnnotate, evaluated, in_format
 from .descriptors import PropertyVar, WrappedFunctionVar
 from .functions import BuiltinVar, CellVar, FunctionVar
@@ -43,6 +43,7 @@ from .instances import InstanceVar
 from .lookup import class_function, defined_in
 from .lru_cache import NewCacheVar
 from .property_instances import PropertyInstanceVar
+from .superclasses import SuperVar
 
 Step = tuple[Callable[..., Any], tuple[Var, ...]]
 # Namespace entries that `type.__new__` itself reads; they must be present when the class is created.

@@ -206,55 +206,6 @@ class ClassVar(HeldVar):
         cg.load_const(self.value)
 
 
-_INIT_SUBCLASS = object.__dict__["__init_subclass__"]
-
-
-class SuperVar(Var):
-    """`super(cls, obj)`."""
-
-    __slots__ = ("cls", "obj")
-
-    def __init__(self, cls: type, obj: Var) -> None:
-        super().__init__()
-        self.cls, self.obj = cls, obj
-
-    def python_type(self) -> type:
-        return super
-
-    def getattr_(self, tx: Tracer, name: str) -> Var:
-        of_class = isinstance(self.obj, ClassVar) and slots.derives(self.obj.value, self.cls)
-        start = self.obj.constant() if of_class else self.obj.python_type()
-        mro = start.__mro__
-        if self.cls not in mro:
-            tx.raise_(TypeError, "super(type, obj): obj must be an instance or subtype of type")
-        for base in mro[mro.index(self.cls) + 1 :]:
-            if name not in base.__dict__ and (base not in tx.class_writes or name not in tx.class_writes[base].attrs):
-                continue
-            found = guarded_lookup(tx, base, name)
-            if isinstance(found, FUNCTIONS):
-                fn = class_function(tx, base, name, found)
-                return fn if of_class else BoundMethodVar(fn, self.obj)
-            if isinstance(found, classmethod):
-                owner = self.obj if of_class else make(start)
-                return BoundMethodVar(class_function(tx, base, name, found), owner)
-            if isinstance(found, staticmethod):
-                return class_function(tx, base, name, found)
-            if isinstance(found, property):
-                return tx.call(constant_function(tx, found.fget), [self.obj], {})
-            if found is _INIT_SUBCLASS:
-                return BoundMethodVar(BuiltinVar(found), self.obj if of_class else make(start))
-            if isinstance(found, types.ClassMethodDescriptorType):
-                return BuiltinVar(found.__get__(None, start))
-            if name == "__new__":
-                return BuiltinVar(getattr(base, name))
-            if isinstance(found, types.MemberDescriptorType | types.GetSetDescriptorType):
-                return self.obj.getattr_(tx, name)
-            if _is_builtin(found):
-                return BuiltinVar(found) if of_class else BoundMethodVar(BuiltinVar(found), self.obj)
-            return tx.wrap(found, class_source(base, name))
-        return tx.raise_(AttributeError, f"'super' object has no attribute {name!r}")
-
-
 def _is_builtin(value: Any) -> bool:
     return isinstance(
         value,

@@ -24,7 +24,7 @@ from ..numbers.numpy_scalars import NumpyArgumentVar
 from ..numbers.symint import is_unbacked
 from ..objects.abstract_classes import guard_answer
 from ..objects.class_construction import placeholder_object
-from ..objects.classes import ClassVar, SuperVar, is_callable
+from ..objects.classes import ClassVar, is_callable
 from ..objects.exceptions import TracebackVar
 from ..objects.functions import BoundMethodVar, FunctionVar, PartialVar
 from ..objects.instances import InstanceVar
@@ -32,6 +32,7 @@ from ..objects.lookup import defined_in
 from ..objects.namedtuple import NamedTupleVar
 from ..objects.object_methods import refuse_arguments
 from ..objects.originals import in_torch
+from ..objects.superclasses import SuperVar
 from ..protocol import slots
 from ..protocol.base import NotConstant, Raised, Var
 from ..protocol.class_reads import MISSING, lookup
