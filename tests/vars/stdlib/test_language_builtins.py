@@ -182,7 +182,7 @@ def sums(x):
         sum(["a"], "b")
     except TypeError as error:
         out.append(str(error))
-    return sum([x, x]), sum([1, 2], 10), sum([[1], [2]], []), sum(range(4), start=1), sum([0.1] * 3), sum((True, True)), out
+    return sum([x, x]), sum([1, 2], 10), sum([[1], [2]], []), sum(range(4), start=1), sum([0.1] * 3), sum([1e16, 1.0, -1e16]), sum([1, 1e16, True, 0.25, -1e16, x[0]]), sum([2**63, 0.1, 0.2, 0.3]), sum([0.1j] * 3), sum((True, True)), out
 
 
 @case()
