@@ -13,8 +13,13 @@ _OWN = f"{__name__.partition('.')[0]}."
 _known: dict[int, tuple[weakref.ref[types.CodeType], str]] = {}
 
 
+class NotKept(Exception):
+    """Something has no description that is valid in another process. The text says what."""
+
+
 def code_hash(code: types.CodeType) -> str:
-    """A hash of the instructions, constants, names, lines and file of a code object and of those in it."""
+    """A hash of the instructions, constants, names, lines and file of a code object and of those in it. NotKept for
+    code with constants that only this process has, such as code that replaces a frame."""
     known = _known.get(id(code))
     if known is not None and known[0]() is code:
         return known[1]
@@ -66,4 +71,4 @@ def _add(digest: Any, value: Any) -> None:
         text = (value if kind is str else repr(value)).encode("utf-8", "surrogatepass")
         digest.update(len(text).to_bytes(8, "little") + text)
     else:
-        raise TypeError(f"a code object with a constant of type {kind.__name__}")
+        raise NotKept(f"a code object with a constant of type {kind.__name__}")

@@ -26,7 +26,7 @@ from typing import Any, Literal, Optional, ParamSpec, TypeVar
 
 import torch
 
-from .code_hash import code_hash
+from .code_hash import NotKept, code_hash
 
 Description = tuple[Any, ...]
 _PLAIN = (int, str, bytes, bool, type(None), type(Ellipsis))
@@ -41,10 +41,6 @@ _SPECIAL_FORMS: tuple[type, ...] = (type(Optional), type(Literal))
 _VERSIONED = frozenset({"torch", *sys.stdlib_module_names})  # packages whose version is part of keys
 _OWN = (f"{__name__.partition('.')[0]}.", "inductor.")
 MAX_ITEMS = 256  # of a container
-
-
-class NotKept(Exception):
-    """Something has no description that is valid in another process. The text says what."""
 
 
 def is_one_of(cls: type, classes: Iterable[type]) -> bool:

@@ -50,10 +50,7 @@ class FrameKeys:
 def frame_keys(func: types.FunctionType, locals_: Sequence[Any], settings: tuple[Any, ...]) -> FrameKeys:
     """The keys for a call of `func` with these fast locals. `settings`: those of the compilation, as plain values.
     NotKept if the function has constants that no hash describes, or if the program has replaced functions of torch."""
-    try:
-        code = code_hash(func.__code__)
-    except TypeError as error:
-        raise NotKept(str(error)) from error
+    code = code_hash(func.__code__)
     names = repr((func.__module__, func.__qualname__))
     device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
     modes = repr((torch.is_grad_enabled(), torch.is_inference_mode_enabled(), device))

@@ -276,6 +276,18 @@ def test_what_depends_on_the_process_is_not_kept(frames: Path, fn: Callable[...,
     assert loaded == 0
 
 
+def code_of_traceback(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+    try:
+        [1 // (i - 1) for i in range(3)]
+    except ZeroDivisionError as error:
+        return x + 1, error.__traceback__.tb_frame.f_code.co_firstlineno
+
+
+def test_code_of_replaced_frames_is_not_kept(frames: Path) -> None:
+    x = torch.ones(2)
+    assert repr(pyframe.compile(code_of_traceback)(x)) == repr(code_of_traceback(x))
+
+
 def test_nothing_is_kept_while_a_function_has_a_directive(frames: Path) -> None:
     def constant() -> float:
         return 2.0
@@ -357,6 +369,8 @@ def test_functions_of_equal_code_have_equal_hashes() -> None:
 @pytest.mark.parametrize("value", [
     object.__new__(type("Local", (), {})), torch.ones(1), [1], torch.Generator(), logging.Logger("of nobody"),
     functools.lru_cache(lambda: 1), functools.lru_cache(len),
+    # As the code that replaces a frame, which tracebacks show.
+    (lambda: 1).__code__.replace(co_consts=(len,)),
 ])  # fmt: skip
 def test_other_objects_have_no_description(value: Any) -> None:
     with pytest.raises(NotKept):
