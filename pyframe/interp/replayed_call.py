@@ -75,7 +75,8 @@ class OfModule:
 class Replay:
     """The call of another module than that of a traced call. Creating it changes nothing of the trace; NotRepeatable
     if the modules differ. `known`: of the traced module. `given`: the arguments of the other call. `objects`: Vars of
-    objects in the traced module, except tensors, each with the source of its counterpart."""
+    objects in the traced module, except tensors and objects that both modules share, each with the source of its
+    counterpart."""
 
     def __init__(
         self, trace: Trace, values: EntryValues, call: TracedCall, known: OfModule, module: NNModuleVar,
@@ -154,7 +155,7 @@ class Replay:
                     shared.append(source)
             elif known is not None and known.source != there:
                 raise NotRepeatable
-            if not isinstance(var, TensorVar):  # these get Vars
+            if not isinstance(var, TensorVar) and new is not old:  # tensors get Vars; what is shared has one
                 self.objects.append((var, there))
         return shared
 

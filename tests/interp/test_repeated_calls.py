@@ -267,6 +267,45 @@ def test_one_layer_differs(change: Callable[[Any], None]) -> None:
     same_as_eager(network(), X, change=change)
 
 
+class SharesSettings(Layer):
+    """All layers have one dict of settings."""
+
+    settings: dict[str, float]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # no mask
+        return super().forward(x) * self.settings["scale"]
+
+
+def test_shared_object_while_another_of_its_type_changes() -> None:
+    """The guard that the changed dict is no dict of a layer does not say that the layers have a dict each: a second
+    call fits the first one's capture."""
+
+    class Notes(Network):
+        def __init__(self) -> None:
+            super().__init__()
+            self.notes = {"calls": 1.0}
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = super().forward(x * 2)
+            self.notes["calls"] = 1.0
+            return result
+
+    net, x = network(SharesSettings, Notes), X.clone().requires_grad_()
+    settings = {"scale": 0.5}
+    for layer in net.layers:
+        layer.settings = settings
+    check(net, x, repeats=1 + LAYERS - 1)
+    pyframe.reset()
+    compiled = pyframe.compile(net, backend="eager")
+    before = repeated_calls.replayed_calls
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), net(x), rtol=0, atol=0)
+    assert (pyframe.counters["graphs"], repeated_calls.replayed_calls - before > 0) == (1, True)
+    net.layers[2].settings = net.notes  # then the change is of the settings of a layer
+    net.notes["scale"] = 0.5
+    torch.testing.assert_close(compiled(x), net(x), rtol=0, atol=0)
+
+
 def test_another_dtype() -> None:
     class Casts(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # no mask
