@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ...core import symbolic
 from ...core.in_order import in_order
 from ..containers.sequence import SequenceVar
 from ..numbers.symint import NumberVar, apply, is_number, is_unbacked
@@ -133,14 +134,17 @@ def extreme(tx: Tracer, name: str, items: Sequence[Var], keys: Sequence[Var]) ->
 
 
 def extreme_number(tx: Tracer, name: str, first: Var, second: Var) -> Var | None:
-    """`min` or `max` of two ints or two floats, one of which is read from a tensor; None for any others. Equal numbers
-    are the same to the program.
+    """`min` or `max` of two numbers as a number, if no guard decides which one it is: of two ints or two floats, one of
+    which is read from a tensor, and of two ints that both vary and are not always in the same order. None for any
+    others. Equal numbers are the same to the program.
 
     Of floats one may be NaN, so the order matters. Symbolic expressions have constants first; for another order, a node
     calls Python's function.
     """
-    if not is_number(first) or not is_number(second) or not (is_unbacked(first) or is_unbacked(second)):
+    if not is_number(first) or not is_number(second):
         return None
+    if not (is_unbacked(first) or is_unbacked(second)):
+        return apply(tx, name, first, second) if _order_varies(first, second) else None
     kinds = first.python_type(), second.python_type()
     if kinds == (int, int) or kinds == (float, float) and first.is_constant():
         return apply(tx, name, first, second)
@@ -150,6 +154,19 @@ def extreme_number(tx: Tracer, name: str, first: Var, second: Var) -> Var | None
         number = torch.empty((), dtype=torch.float64, device="cpu")
     choose = smallest_number if name == "min" else largest_number
     return tx.graph.record(choose, [first, second], [number])[0].call_method(tx, "item", [], {})
+
+
+def _order_varies(first: Var, second: Var) -> bool:
+    """Whether two numbers are symbolic ints, neither of which is always the larger one. (A constant is compared with
+    a symbol by a guard: the two outcomes have simpler sizes than one graph for both.)"""
+    if not isinstance(first, NumberVar) or not isinstance(second, NumberVar):
+        return False
+    if first.is_constant() or second.is_constant():
+        return False
+    a, b = first.sym, second.sym
+    if not isinstance(a, torch.SymInt) or not isinstance(b, torch.SymInt):
+        return False
+    return not symbolic.surely_true(a <= b) and not symbolic.surely_true(a >= b)
 
 
 def in_sorted_order(tx: Tracer, items: Sequence[Var], keys: Sequence[Var], reverse: bool) -> list[Var] | None:

@@ -6,6 +6,8 @@ import math
 
 import pytest
 import torch
+from torch.nn import functional as F
+from util import alike
 
 import pyframe
 from pyframe.metrics import counters
@@ -64,3 +66,19 @@ def test_loops_of_libraries_read_numbers():
     pyframe.reset()
     pyframe.compile(optimizer.step, backend="eager")()
     assert counters["graphs"] == 1 and not counters["graph_breaks"]
+
+
+def padded(*rows):
+    longest, shortest = max(row.shape[0] for row in rows), min([row.shape[0] for row in rows])
+    wide = torch.stack([F.pad(row, (0, longest - row.shape[0])) for row in rows])
+    return wide * longest, torch.stack([row[:shortest] for row in rows]), max(rows[0].shape[0], 4)
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_sizes_that_vary(backend):
+    """One graph, whichever of the sizes is the largest; a constant beside a size is compared by a guard."""
+    fast = pyframe.compile(padded, backend=backend)
+    for sizes in ((5, 7, 9), (6, 8, 10), (9, 7, 8), (11, 20, 12), (20, 11, 5)):
+        rows = [torch.randn(size) for size in sizes]
+        alike(fast(*rows), padded(*rows))
+    assert counters["graphs"] == 2 and counters["graphs_per_size"] == 0
