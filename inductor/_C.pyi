@@ -31,6 +31,33 @@ class Plan:
     def addresses(self, inputs: tuple[Any, ...], skip: bytes, /) -> bytes: ...
     def label(self, names: tuple[str, ...], /) -> None: ...
 
+class NodeForward:
+    """The forward of a compiled graph's autograd node, see csrc/runtime/node_forward.c."""
+
+    def __new__(
+        cls, run: Any, hold: Any, simple: bool, separable: bool, counts_freed: bool, watched: tuple[int, ...],
+        loose: tuple[int, ...], inputs: tuple[int, ...], returned: tuple[int, ...], count: int, differentiable: int,
+    ) -> NodeForward: ...  # fmt: skip
+    def __call__(self, ctx: Any, *primals: Any) -> tuple[Any, ...]: ...
+
+class NodeBackward:
+    """The backward of a compiled graph's autograd node, see csrc/runtime/node_backward.c."""
+
+    def __new__(
+        cls, take: Any, slow: Any, layouts: tuple[Any, ...], plain: tuple[Any, ...], places: tuple[int, ...],
+        primals: int, keeps_graph: Any,
+    ) -> NodeBackward: ...  # fmt: skip
+    def __call__(self, ctx: Any, *tangents: Any) -> tuple[Any, ...]: ...
+
+class TrainingCall:
+    """Calls of a compiled graph with gradients, see csrc/runtime/training_call.c."""
+
+    def __new__(
+        cls, apply: Any, attributes: tuple[Any, ...], first: int, finish: Any, refused: type[Exception], eager: Any,
+        transformed: Any, ddp: Any, otherwise: Any,
+    ) -> TrainingCall: ...  # fmt: skip
+    def __call__(self, *inputs: Any) -> Any: ...
+
 class Sampler:
     target: Any
     check: Any

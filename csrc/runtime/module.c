@@ -3,6 +3,7 @@
 #include "open_file.h"
 #include "replay.h"
 #include "sampler.h"
+#include "training.h"
 #include "unchanged.h"
 
 #include <structmember.h>
@@ -198,7 +199,8 @@ PyInit__C(void)
     PyObject *m = PyModule_Create(&module);
     if (m == NULL || PyModule_AddType(m, &plan_type) < 0 || PyModule_AddType(m, &sampler_type) < 0
         || PyModule_AddType(m, &fake_dispatch_type) < 0 || PyModule_AddType(m, &recorded_type) < 0
-        || PyModule_AddType(m, &replay_type) < 0) {
+        || PyModule_AddType(m, &replay_type) < 0 || PyModule_AddType(m, &node_forward_type) < 0
+        || PyModule_AddType(m, &node_backward_type) < 0 || PyModule_AddType(m, &training_call_type) < 0) {
         Py_XDECREF(m);
         return NULL;
     }

@@ -135,6 +135,8 @@ int plan_bind_torch(void);
 /* plan_build.c: fill `plan` from the tuples. 0, or -1 with an exception set. */
 int plan_fill(plan_object *plan, PyObject *args);
 void plan_clear(plan_object *plan);
+/* From (dtype code, itemsize, sizes, strides) at `first` of `tuple`; `out->dims` is the caller's to free. */
+int plan_fill_shape(shape *out, PyObject *tuple, Py_ssize_t first);
 int plan_traverse_operand(const operand *op, visitproc visit, void *arg);
 
 /* plan_writes.c: fill `first_write` and `undo_bytes` from the steps. 0, or -1 with an exception set. */
@@ -153,6 +155,9 @@ void plan_clear_launch(launch *l);
 /* plan_run.c */
 PyObject *plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 PyObject *plan_take(PyObject *self, PyObject *list);
+
+/* plan_steps.c: a copy of a tensor with the strides that what reads it expects. NULL with an exception set. */
+PyObject *plan_restrided(PyObject *tensor, const shape *expected, const tensor_view *view);
 
 /* plan_inputs.c.
  * check_input: check a tensor input against what the plan was compiled for; its address, and the kind of device that it

@@ -35,9 +35,8 @@ zeroed(Py_ssize_t count, size_t size)
     return memory;
 }
 
-/* (dtype code, itemsize, sizes, strides) at `first` of `tuple`. */
-static int
-fill_shape(shape *out, PyObject *tuple, Py_ssize_t first)
+int
+plan_fill_shape(shape *out, PyObject *tuple, Py_ssize_t first)
 {
     PyObject *sizes = tuple_at(tuple, first + 2), *strides = tuple_at(tuple, first + 3);
     if (sizes == NULL || strides == NULL) {
@@ -221,7 +220,7 @@ fill_results(step *out, PyObject *results)
         }
         if (PyTuple_GET_SIZE(result) == 0) {
             out->results[i].ndim = -1;
-        } else if (fill_shape(&out->results[i], result, 0) < 0) {
+        } else if (plan_fill_shape(&out->results[i], result, 0) < 0) {
             return -1;
         }
     }
@@ -294,7 +293,7 @@ fill_step(plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
         return PyErr_Occurred() ? -1 : 0;
     case STEP_ALLOC:
         out->buf = int_at(tuple, 1);
-        return check_buf(plan, out->buf) < 0 || fill_shape(&out->shape, tuple, 2) < 0
+        return check_buf(plan, out->buf) < 0 || plan_fill_shape(&out->shape, tuple, 2) < 0
                ? -1 : fill_device(&out->shape.device_type, &out->shape.device_index, tuple, 6);
     case STEP_SLOT:
         out->buf = int_at(tuple, 1);
@@ -304,7 +303,7 @@ fill_step(plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
         }
         plan->makers[out->buf] = out;
         out->on_host = (int)int_at(tuple, 7);
-        return fill_shape(&out->shape, tuple, 3);
+        return plan_fill_shape(&out->shape, tuple, 3);
     case STEP_VIEW:
         out->buf = int_at(tuple, 1);
         out->base = int_at(tuple, 2);
@@ -313,7 +312,7 @@ fill_step(plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
             return -1;
         }
         plan->makers[out->buf] = out;
-        return fill_shape(&out->shape, tuple, 4);
+        return plan_fill_shape(&out->shape, tuple, 4);
     case STEP_FREE:
         out->buf = int_at(tuple, 1);
         return check_buf(plan, out->buf);
@@ -433,7 +432,7 @@ fill_inputs(plan_object *plan, PyObject *inputs)
     for (Py_ssize_t i = 0; i < plan->n_inputs; i++) {
         PyObject *input = tuple_at(inputs, i);
         shape *s = &plan->inputs[i];
-        if (input == NULL || fill_shape(s, input, 0) < 0
+        if (input == NULL || plan_fill_shape(s, input, 0) < 0
             || fill_device(&s->device_type, &s->device_index, input, 4) < 0) {
             return -1;
         }

@@ -111,9 +111,8 @@ call_extern(run *r, const step *s)
     return result;
 }
 
-/* A copy with the strides that what reads it expects. A new reference. */
-static PyObject *
-restrided(PyObject *tensor, const shape *expected, const tensor_view *view)
+PyObject *
+plan_restrided(PyObject *tensor, const shape *expected, const tensor_view *view)
 {
     PyObject *copy = tv_empty_strided(expected->ndim, expected->dims, expected->dims + expected->ndim, view->dtype,
                                       view->device_type, view->device_index);
@@ -148,7 +147,7 @@ set_result(run *r, const step *s, Py_ssize_t i, PyObject *tensor)
         return -1;
     }
     if (!strides && expected->numel > 0) {
-        Py_SETREF(tensor, restrided(tensor, expected, &view));
+        Py_SETREF(tensor, plan_restrided(tensor, expected, &view));
         return plan_set_tensor(r, s->outs[i], tensor);
     }
     Py_XSETREF(r->buffers[s->outs[i]].tensor, tensor);

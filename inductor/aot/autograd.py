@@ -18,10 +18,12 @@ from torch.utils import _pytree as pytree
 
 from ..autocast import is_autocast_enabled, without_autocast
 from ..eager.operator_errors import run_with_aten
+from ..extension import _C
 from ..runtime.plan_py import refuse_inference
 from ..runtime.related_results import Related, relating
 from .absent_tangents import absent, any_nan
 from .backward_stages import StagedBackward, StagedRun
+from .calls_in_c import backward_in_c, call_in_c, taking
 from .functionalize import version_of
 from .gradient_buckets import DDP
 from .input_fallback import Refused
@@ -102,7 +104,7 @@ def wrap(
             staged = _gradients_of(spec, backward, rerun, pruned, in_stages=True)
             apply: Callable[..., Any] = StageNodes(forward_of, staged, spec, backward.staging)
         else:
-            apply = _one_node(forward_of, gradients_of, spec)
+            apply = _one_node(forward_of, gradients_of, spec, backward)
         # results require a gradient even if every gradient is undefined, such as that of count_nonzero
         places = {gradient.place for gradient in spec.gradients} or captured.tracked
         unreached = captured.tracked - places
@@ -145,7 +147,8 @@ def wrap(
             return finish(primals, outputs)
         return eager(*inputs)
 
-    return call if any(isinstance(x, Input | View) for x in spec.results) else straight
+    otherwise = call if any(isinstance(x, Input | View) for x in spec.results) else straight
+    return call_in_c(apply, attributes, spec, finish, eager, otherwise)
 
 
 class _Later:
@@ -310,6 +313,11 @@ def _forward_of(spec: TrainingSpec, forward: Compiled, rerun: Rerun) -> Callable
     counts_freed = bool(spec.conflicts)
     inputs, returned = _pick(spec.saved.inputs), _pick(spec.saved.returned)
     count, differentiable, separable = len(spec.origins), len(spec.tangents), rerun.separable
+    if _C is not None and not nested and not views:
+        return _C.NodeForward(
+            run, hold, rerun.holds_versions, separable, counts_freed, tuple(rerun.watched), tuple(rerun.loose),
+            tuple(spec.saved.inputs), tuple(spec.saved.returned), count, differentiable,
+        )
 
     def save(ctx: Any, *primals: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.held = hold(primals)
@@ -356,7 +364,9 @@ def _gradients_of(
         compiled = pruned(tangents)
         return None if compiled is None else _Gradients(spec, compiled)
 
-    def found(ctx: Any, tangents: Sequence[torch.Tensor | None], last: bool) -> Found:
+    def found(
+        ctx: Any, tangents: Sequence[torch.Tensor | None], last: bool, error: RuntimeError | None = None
+    ) -> Found:
         unneeded = bool(conflicts) and freed_but_unneeded(ctx, tangents, last)
         if torch.is_grad_enabled() or not _PLAIN.issuperset(map(type, tangents)):
             return rerun(ctx, tangents, check=not unneeded)
@@ -368,6 +378,8 @@ def _gradients_of(
             what = "a backward of some results, where an autograd.Function belongs to the others,"
             return rerun(ctx, tangents, what=what)
         try:
+            if error is not None:
+                raise error
             given = list(ctx.saved_tensors)
         except RuntimeError:  # freed, or written since; eager raises an error too if it needs the tensor
             if rerun.spared(ctx, tangents):
@@ -404,7 +416,9 @@ def _gradients_of(
     return found_and_direct if spec.nested else found
 
 
-def _one_node(forward_of: Callable[..., Any], gradients_of: GradientsOf, spec: TrainingSpec) -> Callable[..., Any]:
+def _one_node(
+    forward_of: Callable[..., Any], gradients_of: GradientsOf, spec: TrainingSpec, backward: Compiled
+) -> Callable[..., Any]:
     """A function that runs the graph and makes one autograd node for all of its results and inputs."""
     differentiable = len(spec.tangents)
 
@@ -417,6 +431,7 @@ def _one_node(forward_of: Callable[..., Any], gradients_of: GradientsOf, spec: T
 
     if len(spec.origins) > 1:
         watch_hooks(CompiledGraph, record=bool(spec.nested))
+    backward_in_c(CompiledGraph, gradients_of, spec, backward)
     return function_apply(CompiledGraph)
 
 
@@ -450,12 +465,6 @@ class _Gradients:
     def _complete(self, given: list[torch.Tensor], tangents: Sequence[torch.Tensor | None]) -> None:
         """Add the tangents to the saved tensors."""
         given += [placed(x, layout) for x, layout in zip(tangents, self.layouts)]
-
-
-def taking(backward: Compiled) -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:
-    """`backward` as a function of a list of arguments; if possible, it empties the list to free arguments early."""
-    take = getattr(backward, "take", None) or (lambda given: backward(*given))
-    return without_autocast(take) if is_autocast_enabled() else take
 
 
 def placed(x: torch.Tensor | None, layout: Layout) -> torch.Tensor:

@@ -82,6 +82,7 @@ class Rerun:
         every = self.separable or self.counts_freed
         self.watched = [i for i in sorted(needed.difference(self.copied)) if i not in saved or every]
         self.loose = [i for i, nbytes in spec.rerunning.temporary if i not in saved and nbytes >= _LARGE]
+        self.holds_versions = not (self.devices or self.copied)  # of a call, and its inputs, and nothing else
         self.autocast = [(kind, torch.get_autocast_dtype(kind)) for kind in DEVICES if torch.is_autocast_enabled(kind)]
 
     def hold(self, primals: Sequence[torch.Tensor]) -> tuple[Sequence[Any], list[int], list[torch.Tensor]]:

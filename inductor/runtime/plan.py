@@ -181,6 +181,11 @@ def _shape(dtype: str, size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[
     return (_DTYPE_CODES[dtype], dtype_of(dtype).itemsize, tuple(map(int, size)), tuple(map(int, stride)))
 
 
+def shape_code(dtype: torch.dtype, size: Sequence[int], stride: Sequence[int]) -> tuple[Any, ...]:
+    """A dtype, sizes and strides, as the C runner takes them."""
+    return _shape(dtype_name(dtype), tuple(size), tuple(stride))
+
+
 def _encode_input(spec: InputSpec, device: tuple[int, int]) -> tuple[Any, ...]:
     if spec.kind != "tensor":
         return (-1, 0, (), (), *_CPU)
