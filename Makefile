@@ -31,9 +31,12 @@ else
 endif
 	touch $@
 
-# The environment is made only where it is the one that is used.
+# The environment is made only where it is the one that is used. Where processes write no bytecode
+# (PYTHONDONTWRITEBYTECODE, as in many containers) each one that imports the compiler would compile it for a second, and
+# tests start many.
 build: $(if $(filter $(VENV)/%,$(PY)),$(STAMP))
 	$(PY) setup.py -q build_ext --inplace
+	$(PY) -m compileall -q pyframe inductor tools benchmarks
 
 demo: build
 	$(PY) examples/quickstart.py
