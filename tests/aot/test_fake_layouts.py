@@ -1,9 +1,8 @@
 """Strides that fake tensors predict are those of the kernels, and results of compiled programs have them."""
 
-import subprocess
-import sys
 from pathlib import Path
 
+import forked_python
 import pytest
 import torch
 import torch.nn.functional as F
@@ -39,8 +38,8 @@ assert found and "strides" in found[0].what
 
 
 def check(code: str, *names: str) -> None:
-    """In a process of its own: torch's database forbids to set flags of backends where it is imported."""
-    run = subprocess.run([sys.executable, "-c", code, *names], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    """In a process of its own: torch's database, which takes seconds to import, forbids to set flags of backends."""
+    run = forked_python.run(code, ["torch", "tools.fake_layouts"], names, folder=ROOT, timeout=300)
     assert run.returncode == 0, run.stderr[-2000:]
 
 
