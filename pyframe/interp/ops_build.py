@@ -145,7 +145,8 @@ def _callee(frame: Frame) -> str:
             module = fn.globals.get("__name__")
             return f"{module}.{fn.qualname}"
         if isinstance(fn, ClassVar):
-            return f"{fn.value.__module__}.{fn.value.__qualname__}"
+            module = fn.value.__module__
+            return fn.value.__qualname__ if module == "builtins" else f"{module}.{fn.value.__qualname__}"
     return "function"
 
 

@@ -80,6 +80,7 @@ def test_a_keyword_that_a_method_does_not_have(name):
         lambda x: heapq.heapify({1}),
         lambda x: heapq.heappop([]),
         lambda x: heapq.heappushpop((1,), 0),
+        lambda x: dict(a=1, **{"a": 2}),
         lambda x: math.log(),
         lambda x: math.log(2.0, k=1),
         lambda x: x.shape.numel(1),
