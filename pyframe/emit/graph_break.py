@@ -41,6 +41,8 @@ _NULL_RESULTS = ("LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
 _PURE = {"LOAD_CONST": 1, "LOAD_FAST": 1, "PUSH_NULL": 1, "NOP": 0, "JUMP": 0}  # how many values they push
 _MAKE_TEXT = ("FORMAT_SIMPLE", "FORMAT_WITH_SPEC")  # they break on tensor data: the text differs in each iteration
 _SEE_LOCALS = ("locals", "vars", "dir", "eval", "exec")
+_SEE_FRAMES = frozenset(("_getframe", "currentframe"))  # of `sys` and `inspect`
+_LOADS = frozenset(("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"))
 
 
 def _no_error(text: str) -> None:
@@ -73,6 +75,8 @@ def reads_all_locals(cc: CanonicalCode) -> bool:
     runs."""
     instrs = cc.real_instrs()
     for at, instr in enumerate(instrs):
+        if instr.op in _LOADS and instr.arg in _SEE_FRAMES:
+            return True
         if instr.op != "LOAD_GLOBAL" or instr.arg not in _SEE_LOCALS:
             continue
         call = next(each for each in instrs[at + 1 :] if each.op != "PUSH_NULL")

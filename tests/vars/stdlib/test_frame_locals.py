@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from typing import Any
 
 import pytest
 import torch
 
+import pyframe
 from tests.util import check
 
 X = torch.arange(3.0)
@@ -83,3 +86,22 @@ def test_as_in_eager(fn: Any) -> None:
 
 def test_arguments() -> None:
     check(lambda x: items(x, 2, 3, 4, q=5), X, breaks=0, graphs=1)
+
+
+def own_frame(x: Any) -> Any:
+    y = x + 1
+    frame = sys._getframe()
+    return sorted(frame.f_locals), frame.f_locals["x"] is x, frame.f_code.co_name, y
+
+
+def own_frame_after_a_break(x: Any) -> Any:
+    y = x + 1
+    print(end="")
+    frame = inspect.currentframe()
+    assert frame is not None
+    return sorted(frame.f_locals), frame.f_code.co_name, y
+
+
+@pytest.mark.parametrize("fn", [own_frame, own_frame_after_a_break])
+def test_a_frame_that_reads_itself_is_the_original(fn: Any) -> None:
+    assert repr(pyframe.compile(fn, backend="eager")(X)) == repr(fn(X))
