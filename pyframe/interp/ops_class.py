@@ -132,7 +132,7 @@ def _namespace(tx: Trace, meta: Var, name: Var, bases: Var, kwargs: Mapping[str,
     if not isinstance(meta, ClassVar):
         return DictVar({})
     prepare = lookup(meta.value, "__prepare__")
-    if not isinstance(getattr(prepare, "__func__", None), types.FunctionType):
+    if prepare is type.__dict__["__prepare__"]:
         return DictVar({})
     return tx.call(meta.getattr_(tx, "__prepare__"), [name, bases], kwargs)
 

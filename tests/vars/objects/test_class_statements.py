@@ -68,6 +68,19 @@ class Meta(type):
         return {"prepared": name}
 
 
+class PreparesAsFunction(type):
+    def __prepare__(name, bases, **kw):  # not a class method
+        return {"prepared": name}
+
+
+@case()
+def prepared_by_a_function(x):
+    class A(metaclass=PreparesAsFunction):
+        pass
+
+    return A.prepared, x + 1
+
+
 @case()
 def simple(x):
     class A:
