@@ -274,11 +274,13 @@ def cat(graph: LoweringGraph, tensors: Sequence[TensorValue], dim: int = 0) -> T
     a few short parts takes less time than a call of ATen."""
     out = graph.val
     parts = [x for x in tensors if tuple(x.size) != (0,)]
+    if not parts:
+        raise Unlowered
     memory = all(isinstance(x, BufferView) for x in parts)
     memory = memory and not (out.device.type == "cuda" and _read_by_one_loop(graph.node))
     memory = memory and not (out.device.type == "cpu" and _is_small_copy(parts, dim))
     most = MAX_SMALL_PARTS if out.device.type == "cuda" and out.numel() <= SMALL else MAX_PARTS
-    if not parts or len(parts) > most or memory or any(x.dtype != out.dtype for x in parts):
+    if len(parts) > most or memory or any(x.dtype != out.dtype for x in parts):
         raise Unlowered
     dim %= out.dim()
     ends = [0]

@@ -30,6 +30,10 @@ def test_shapes_and_memory_formats():
     check(lambda x: torch.cat((x, x[:0])), x)
 
 
+def test_only_empty_parts():
+    check(lambda x: torch.cat((x[:0] * 2, x[:0])), torch.randn(3))
+
+
 def test_long_or_narrow_parts_are_copied_by_aten():
     for x in (torch.randn(300, 200), torch.randn(50, 2)):
         assert not run(lambda x, y: torch.cat((x, y), 1), x, x + 0)[0]
