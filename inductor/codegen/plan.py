@@ -425,7 +425,7 @@ class _Planner:
         device = spec.ANY_DEVICE if passed or unused else elsewhere
         return InputSpec("tensor", self.dtypes[buffer.name], buffer.layout.size, buffer.layout.stride, device)
 
-    def _output(self, out: BufferView | int | None, viewed: bool) -> OutputRef:
+    def _output(self, out: BufferView | float | None, viewed: bool) -> OutputRef:
         if not isinstance(out, BufferView):
             return OutputRef("const", out)
         if viewed:

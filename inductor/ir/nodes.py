@@ -226,7 +226,7 @@ class GraphIR:
     inputs: list[Any]
     constants: list[Any]
     buffers: list[Any]
-    outputs: list[BufferView | int | None]
+    outputs: list[BufferView | float | None]
     origins: dict[str, fx.Node] | None = None
     viewed: frozenset[int] = frozenset()
     not_fused: list[str] = field(default_factory=list)

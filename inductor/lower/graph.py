@@ -484,7 +484,7 @@ class GraphLowering:
             body = store_body(target.name, view, store(self, value), order)
         self.buffers.append(ComputedBuffer(self.fresh(), view, body, (self.node,), mutates=target.name))
 
-    def outputs(self) -> list[BufferView | int | None]:
+    def outputs(self) -> list[BufferView | float | None]:
         """The results of the graph. A tensor shares memory with other results exactly as `shared` demands."""
         flat = self.node.args[0]
         args = flat if isinstance(flat, list | tuple) else [flat]
@@ -502,7 +502,7 @@ class GraphLowering:
                         memory = self.copy_like(memory, arg.meta["val"])
                         owner[memory.buffer.name] = group
                 outs.append(memory)
-            elif value is None or isinstance(value, int | Size | Real):
+            elif value is None or isinstance(value, int | float | Size | Real):
                 outs.append(value)
             else:
                 raise Unsupported(f"an output of type {type(value).__name__}")

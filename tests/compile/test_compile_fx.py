@@ -87,6 +87,12 @@ def test_parameters_are_read_at_each_call():
     assert report.kernels == 1 and report.fallback is None
 
 
+def test_results_that_are_constants():
+    """Also of a graph that computes nothing, as a part of a split graph may."""
+    for fn in (lambda x: (1.5,), lambda x: (x.sin(), 1.5, 2, True, None)):
+        check(fn, torch.randn(3))
+
+
 def test_gradients():
     model = torch.nn.Sequential(torch.nn.Linear(9, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 3))
     x, target = torch.randn(4, 9, requires_grad=True), torch.tensor([0, 2, 1, 1])
