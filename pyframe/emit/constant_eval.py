@@ -24,6 +24,7 @@ from inductor.overlap import memory_of
 MAX_ELEMENTS = 1 << 22
 # Under this key, a node's `meta` has whether the version of an argument changed when the trace ran it on fake tensors.
 COUNTED_WRITES = "counted_writes"
+CHANGES = "changes"  # and under this one the answer of `changes`, which is asked for all nodes at many calls of modules
 
 
 class _Unknown(Exception):
@@ -107,6 +108,9 @@ def changes(node: fx.Node) -> bool:
     """Whether an operation wrote to one of its arguments when the trace ran it, or may do so. Versions alone do not say
     it: some operators that write to several tensors (`_amp_foreach_non_finite_check_and_unscale_`, fused optimizers,
     lists as `out`) change none; neither does an assignment to `data`."""
+    known: bool | None = node.meta.get(CHANGES)
+    if known is not None:
+        return known
     return bool(node.meta.get(COUNTED_WRITES)) or getattr(node.target, "in_order", False) or may_write(node)
 
 

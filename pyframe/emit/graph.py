@@ -41,7 +41,7 @@ from ..vars.stdlib.warning_filters import issued_warnings
 from ..vars.torch_objects.process_settings import as_found
 from ..vars.torch_objects.tensor import TensorVar
 from ..vars.tracer import Tracer
-from .constant_eval import COUNTED_WRITES, changes
+from .constant_eval import CHANGES, COUNTED_WRITES, changes
 from .fake_tensor_logs import quiet
 from .graph_inputs import GraphInputs
 from .graph_modes import GraphModes
@@ -341,7 +341,8 @@ class GraphBuilder:
         self.is_in_block = self.is_in_block or tx.is_in_block
         if all(version is not None for _, version in versions):
             node.meta[COUNTED_WRITES] = any(fake._version != version for fake, version in versions)
-        if changes(node):
+        node.meta[CHANGES] = changes(node)
+        if node.meta[CHANGES]:
             _forget_constants(target, (*args, *kwargs.values()))
             self._refuse_change_of_choice(node, versions)
         for fake, version in versions if self.stack.is_nested else ():
