@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..ir.body import Op, Ref, SubBody
+from ..ir.body import LoopBody, Op, Ref, SubBody
+from ..ir.renamed import RenamedBody, position_of
 from ..ir.size import Size
 from ..ir.symbolic import Expr
 from ..schedule.index import Affine
@@ -21,6 +22,7 @@ from ..schedule.node import Group, Member
 from .emitter import HostNumber
 
 _ACCESSES = ("load", "store")  # ops whose first argument is the name of a buffer
+_LOOPS = "_key_of_loops"  # the attribute of loops that holds their `_Loops`
 _WITH_VALUE = ("constant", "masked")  # ops with an argument that is a number of the program
 
 
@@ -87,20 +89,68 @@ def group_key(group: Group, dtypes: Mapping[str, str], unaligned: Collection[str
 
 
 class _Numbers:
-    """The buffers and the fixed positions of a group in the order in which it uses them. `by_value`: the buffers of
-    which kernels take elements, not the address."""
+    """The buffers and the fixed positions of a group, or of the loops of a member, in the order in which they are used.
+    `by_value`: the buffers of which kernels take elements, not the address."""
 
-    def __init__(self, by_value: Collection[str]) -> None:
+    def __init__(self, by_value: Collection[str] = ()) -> None:
         self.buffers: dict[str, int] = {}
         self.positions: dict[Position, int] = {}
-        self._by_value = by_value
+        self.by_value = by_value
 
     def of_access(self, buf: str, index: Any) -> tuple[Any, ...]:
         """What a key holds of an access to an element of a buffer."""
-        number = self.buffers.setdefault(buf, len(self.buffers))
-        if type(index) is not int or not 0 < index <= LARGEST_POSITION or buf in self._by_value:
+        number = self.of_buffer(buf)
+        if type(index) is not int or not 0 < index <= LARGEST_POSITION or buf in self.by_value:
             return number, index
-        return number, "at", self.positions.setdefault((buf, index), len(self.positions))
+        return number, "at", self.of_position((buf, index))
+
+    def of_buffer(self, buf: str) -> int:
+        """The number of a buffer."""
+        return self.buffers.setdefault(buf, len(self.buffers))
+
+    def of_position(self, position: Position) -> int:
+        """The number of a fixed position."""
+        return self.positions.setdefault(position, len(self.positions))
+
+
+class _Hashed:
+    """A part of keys whose hash is computed once."""
+
+    def __init__(self, key: tuple[Any, ...]) -> None:
+        self._key, self._hash = key, hash(key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, _Hashed) and self._hash == other._hash and self._key == other._key)
+
+
+@dataclass(frozen=True)
+class _Loops:
+    """`key`: the operations of loops, with numbers in place of the names of `buffers` and of `positions` in them."""
+
+    key: _Hashed
+    buffers: tuple[str, ...]
+    positions: tuple[Position, ...]
+
+
+def _loops(body: LoopBody) -> _Loops:
+    """The operations of loops whose buffers are all in memory of the device. Those of copies are found once."""
+    if isinstance(body, RenamedBody):
+        of = _loops(body.template)
+        names, moved = body.names, body.positions
+        positions = [(names[buf], position_of(buf, index, moved)) for buf, index in of.positions]
+        if len(set(positions)) == len(positions) and all(0 < index <= LARGEST_POSITION for _, index in positions):
+            return _Loops(of.key, tuple([names[buf] for buf in of.buffers]), tuple(positions))
+        numbers = _Numbers()
+        return _Loops(_Hashed(_ops(body.ops, numbers)), tuple(numbers.buffers), tuple(numbers.positions))
+    found: _Loops | None = vars(body).get(_LOOPS)
+    if found is None:
+        numbers = _Numbers()
+        key = _Hashed(_ops(body.ops, numbers))
+        found = vars(body)[_LOOPS] = _Loops(key, tuple(numbers.buffers), tuple(numbers.positions))
+    return found
 
 
 def _all_known(sizes: Sequence[Any]) -> tuple[Any, ...]:
@@ -115,7 +165,11 @@ def _member(member: Member, numbers: _Numbers) -> tuple[Any, ...]:
     loops = tuple([*node.outer, ("", len(node.outer)), *node.inner])
     _all_known([size for _, size in loops])
     env = tuple([(name, _affine(index)) for name, index in member.env.items()])
-    return loops, env, node.plain, node.device, _ops(node.ops, numbers)
+    if numbers.by_value:
+        return loops, env, node.plain, node.device, _ops(node.ops, numbers)
+    ops = _loops(node.body)
+    buffers = tuple([numbers.of_buffer(buf) for buf in ops.buffers])
+    return loops, env, node.plain, node.device, ops.key, buffers, tuple(map(numbers.of_position, ops.positions))
 
 
 def _affine(index: Affine) -> Affine:

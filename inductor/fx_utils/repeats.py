@@ -47,7 +47,7 @@ def find_repeats(graph: fx.Graph) -> Repeats | None:
     if len(nodes) < FEWEST_NODES * FEWEST_RANGES or any(map(may_write, nodes)):
         return None
     keys = _keys(nodes)
-    start, length, period = _repeated(keys)
+    start, length, period = repeated(keys)
     if length < FEWEST_RANGES * period or period < FEWEST_NODES:
         return None
     start, count = _best_start(nodes, start, length, period)
@@ -85,17 +85,17 @@ def _key(node: fx.Node) -> Any:
 
 
 def _call(node: fx.Node, numbers: dict[fx.Node, Any]) -> Any:
-    return node.op, node.target, _shape((node.args, node.kwargs), numbers), _result(node)
+    return node.op, node.target, shape((node.args, node.kwargs), numbers), _result(node)
 
 
 def _result(node: fx.Node) -> Any:
     """The metadata of a node's value; the captured graph has that of the parts of a tuple only."""
     if "val" not in node.meta and node.users and all(user.target is operator.getitem for user in node.users):
         return operator.getitem
-    return _described(node.meta.get("val"))
+    return described(node.meta.get("val"))
 
 
-def _described(value: Any) -> Any:
+def described(value: Any) -> Any:
     """The metadata of a value of the graph. NoKey for symbolic sizes and for what is no tensor in strided memory."""
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided or value._has_symbolic_sizes_strides:
@@ -103,11 +103,11 @@ def _described(value: Any) -> Any:
         flags = value.requires_grad, value.is_leaf, value.is_inference(), value.is_conj(), value.is_neg()
         return type(value), tuple(value.shape), value.stride(), value.dtype, value.device, flags
     if value is not None and type(value) in (list, tuple):
-        return type(value), tuple([_described(x) for x in value])
+        return type(value), tuple([described(x) for x in value])
     raise NoKey
 
 
-def _shape(value: Any, numbers: dict[fx.Node, Any]) -> Any:
+def shape(value: Any, numbers: dict[fx.Node, Any]) -> Any:
     """A hashable form of arguments. `numbers`: what stands for each node; otherwise all nodes are alike."""
     kind = type(value)
     if isinstance(value, fx.Node):
@@ -117,18 +117,18 @@ def _shape(value: Any, numbers: dict[fx.Node, Any]) -> Any:
     if kind is float:  # 0.0 == -0.0, and nan != nan
         return kind, value.hex()
     if kind is slice:
-        return kind, _shape((value.start, value.stop, value.step), numbers)
+        return kind, shape((value.start, value.stop, value.step), numbers)
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return isinstance(value, list), tuple([_shape(x, numbers) for x in value])
+        return isinstance(value, list), tuple([shape(x, numbers) for x in value])
     if isinstance(value, dict):
-        return dict, tuple([(name, _shape(x, numbers)) for name, x in value.items()])
+        return dict, tuple([(name, shape(x, numbers)) for name, x in value.items()])
     raise NoKey
 
 
 # ---- periods
 
 
-def _repeated(keys: Sequence[int]) -> tuple[int, int, int]:
+def repeated(keys: Sequence[int]) -> tuple[int, int, int]:
     """(start, length, period) of the longest part in which each key equals the key one period later; of parts of one
     length, that with the shortest period."""
     last: dict[int, int] = {}
@@ -183,7 +183,7 @@ def _form(nodes: Sequence[fx.Node]) -> tuple[Any, tuple[fx.Node, ...], tuple[int
     outputs = tuple(k for k, node in enumerate(nodes) if any(user not in own for user in node.users))
     try:
         calls = tuple(_call(node, numbers) for node in nodes)
-        given = tuple(_described(x.meta.get("val")) for x in inputs)
+        given = tuple(described(x.meta.get("val")) for x in inputs)
     except NoKey:
         return None, (), ()
     values = [node.meta.get("val") for node in (*inputs, *(nodes[k] for k in outputs))]

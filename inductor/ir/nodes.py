@@ -213,6 +213,16 @@ def store_interleaved(graph: Allocator, parts: Sequence[TensorValue]) -> BufferV
     return BufferView(graph.add_computed(layout, lambda name: parts_body(name, layout, loaders, order)), layout)
 
 
+@dataclass(frozen=True)
+class AlikeBuffers:
+    """`count` ranges of `each` consecutive buffers, of which the first is number `first` of the graph: each range is
+    the one before with the names of other buffers."""
+
+    first: int
+    each: int
+    count: int
+
+
 @dataclass(eq=False)
 class GraphIR:
     """A lowered graph. `buffers` holds ComputedBuffers and ExternKernels in program order.
@@ -220,7 +230,8 @@ class GraphIR:
     `outputs` are values in memory, Python ints, or None. `viewed` are the positions of outputs that must be distinct
     tensor objects although an input or an earlier output has the same memory and layout. `not_fused`: sentences on why
     the scheduler left loops apart that access the same buffers. `generated`: names of calls of products for which
-    kernels are generated without measuring (see `lower.alignment.is_generated`).
+    kernels are generated without measuring (see `lower.alignment.is_generated`). `alike`: ranges of buffers that are
+    copies of each other, None if there are none.
     """
 
     inputs: list[Any]
@@ -231,3 +242,4 @@ class GraphIR:
     viewed: frozenset[int] = frozenset()
     not_fused: list[str] = field(default_factory=list)
     generated: frozenset[str] = frozenset()
+    alike: AlikeBuffers | None = None

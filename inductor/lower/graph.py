@@ -31,7 +31,17 @@ from ..ir.buffer import (
     MultiOutput,
     View,
 )
-from ..ir.nodes import BufferView, GraphIR, Pointwise, TensorValue, dense_order, store, store_body, store_padded
+from ..ir.nodes import (
+    AlikeBuffers,
+    BufferView,
+    GraphIR,
+    Pointwise,
+    TensorValue,
+    dense_order,
+    store,
+    store_body,
+    store_padded,
+)
 from ..ir.real import Real
 from ..ir.size import Size, hint
 from ..overlap import elements_overlap
@@ -41,10 +51,11 @@ from .complex_memory import OF_PARTS
 from .in_place import InPlace, earlier_readers, in_place_writes
 from .index_write import IndexWrite
 from .index_writes import index_write
-from .layouts import check_static, check_within, is_tensor, outermost_first, same_strides, static_layout
+from .layouts import OPAQUE, check_static, check_within, is_tensor, outermost_first, same_strides, static_layout
 from .origins import set_origins
 from .partial_writes import VIEW_OF, in_place_variant, written_view
 from .registry import Unlowered, find
+from .repeated import Copies, NotCopied, copies_of
 from .results import check_shared, distinct_objects
 
 # A Pointwise that is used more than once is realized from the first pair of costs on. Above the second pair, any
@@ -53,7 +64,6 @@ MANY_READS, MUCH_WORK = 4, 10
 MAX_READS, MAX_WORK = 16, 64
 # So is one of at least this cost that is used many times and by results of many times its size.
 DEAR, MANY_USES, EXPANDED = 6, 4, 4
-OPAQUE = "opaque"  # in the metadata of a placeholder: as in InputBuffer
 MAX_DEPTH = 60  # the longest chain of unrealized Pointwise values
 
 
@@ -61,8 +71,10 @@ class GraphLowering:
     """Lowers the nodes of one graph in order. `node` is the current node and `val` its fake result."""
 
     def __init__(
-        self, shared: Sequence[int | None] | None = None, uncounted: Sequence[int] = (), row_products: bool = False
+        self, shared: Sequence[int | None] | None = None, uncounted: Sequence[int] = (), row_products: bool = False,
+        copies: Copies | None = None,
     ) -> None:
+        self.copies = copies  # of ranges of the graph that are not lowered
         self.shared, self.uncounted, self.row_products = shared, uncounted, row_products
         self.in_place: dict[fx.Node, InPlace] = {}
         self.inputs: list[Any] = []
@@ -74,11 +86,12 @@ class GraphLowering:
         self.padded: dict[tuple[str, Layout, tuple[int, ...]], Buffer] = {}  # padded copies, by what was copied
         self.generated: set[str] = set()  # as in GraphIR
         self.copying = False  # whether the last call was a write to an input
+        self.alike: AlikeBuffers | None = None
         self.not_in_loops: set[fx.Node] = set()  # nodes with values of dtypes that loops do not support
 
     def fresh(self) -> str:
         """An unused buffer name."""
-        return f"buf{len(self.buffers)}"
+        return f"buf{len(self.buffers) + (self.copies.skipped if self.copies is not None else 0)}"
 
     def add_computed(self, layout: Layout, body_of: Callable[[str], LoopBody]) -> ComputedBuffer:
         """Appends a new buffer that `body_of(its name)` fills, and returns it."""
@@ -101,7 +114,11 @@ class GraphLowering:
     def _run(self, gm: fx.GraphModule) -> GraphIR:
         nodes = list(gm.graph.nodes)
         self.in_place = in_place_writes(gm.graph)
-        for node in nodes:
+        for at, node in enumerate(nodes):
+            if self.copies is not None:
+                self.copies.reach(self, at)
+                if self.copies is not None and self.copies.is_copied(node):
+                    continue
             self.node, self.val = node, node.meta.get("val")
             if not all(map(_loops_support, self.val if isinstance(self.val, tuple | list) else (self.val,))):
                 self.not_in_loops.add(node)
@@ -118,11 +135,14 @@ class GraphLowering:
                     self.env[node] = self.call()
                 case "output":
                     outputs = self.outputs()
-                    viewed = distinct_objects(results_of(self.node.graph), outputs)
                     set_origins(self.buffers, self.env)
+                    if self.copies is not None:
+                        outputs = self.copies.finish(self, outputs)
+                    check_shared(outputs, self.shared or (None,) * len(outputs))
+                    viewed = distinct_objects(results_of(self.node.graph), outputs)
                     return GraphIR(
                         self.inputs, self.constants, self.buffers, outputs, viewed=viewed,
-                        generated=frozenset(self.generated),
+                        generated=frozenset(self.generated), alike=self.alike,
                     )  # fmt: skip
                 case other:
                     raise Unsupported(f"a graph node of kind {other}")
@@ -492,7 +512,13 @@ class GraphLowering:
         outs: list[Any] = []
         owner: dict[str, int] = {}
         viewed = self.shared_nodes(self.node)
-        for arg, group in zip(args, groups):
+        if self.copies is not None:
+            self.copies.begin_results(self)
+        for q, (arg, group) in enumerate(zip(args, groups)):
+            first = len(self.buffers)
+            if self.copies is not None and self.copies.is_copied_result(q):
+                outs.append(None)
+                continue
             value = self.env[arg] if isinstance(arg, fx.Node) else arg
             if is_value(value):
                 memory = self.output(value, arg.meta["val"], arg in viewed)
@@ -506,7 +532,8 @@ class GraphLowering:
                 outs.append(value)
             else:
                 raise Unsupported(f"an output of type {type(value).__name__}")
-        check_shared(outs, groups)
+            if self.copies is not None:
+                self.copies.note_result(self, q, first)
         return outs
 
     def copy_like(self, value: BufferView, val: torch.Tensor) -> BufferView:
@@ -595,4 +622,10 @@ def lower_graph(
     otherwise they are calls of ATen, as other products are. Raises Unsupported, with the reason, for a graph that
     cannot be compiled.
     """
+    copies = copies_of(gm.graph)
+    if copies is not None:
+        try:
+            return GraphLowering(shared, uncounted, row_products, copies).run(gm)
+        except NotCopied:
+            pass
     return GraphLowering(shared, uncounted, row_products).run(gm)

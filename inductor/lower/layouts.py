@@ -11,6 +11,8 @@ from ..ir.buffer import Buffer, Layout
 from ..ir.size import Size, hint
 from ..ir.sized import AnyTensor, SizedTensor
 
+OPAQUE = "opaque"  # in the metadata of a placeholder: as in InputBuffer
+
 
 def outermost_first(layout: Layout) -> list[int]:
     """The dimensions of a view, by descending stride."""

@@ -16,7 +16,7 @@ from ..fx_utils.arguments import getitem_key, node_at, output_of
 from ..fx_utils.dead_code import remove_unused
 from ..fx_utils.views import ANY_VIEW, operator_name
 from ..lower.common import used_results
-from ..lower.graph import OPAQUE
+from ..lower.layouts import OPAQUE
 from ..runtime.fold import Fold
 from ..runtime.plan_spec import BufRef, Extern
 from .common import Convolution, aten

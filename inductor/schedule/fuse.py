@@ -46,7 +46,7 @@ def fuse(first: Group, second: Group) -> Fuse | WhyNot:
     if _one_by_one(first, second):
         return WhyNot("operations that take long would not be computed in vectors")
     names = first.read_names() | second.read_names() | first.written_names() | second.written_names()
-    ops = sum(len(m.node.ops) for m in (*first.members, *second.members))
+    ops = sum(len(m.node.unnamed_ops) for m in (*first.members, *second.members))
     if score.too_big(len(first.members) + len(second.members), len(names), ops):
         return WhyNot("the group would be too big")
     apart = first.reduces and second.reduces and not first.written_names() & second.read_names()
@@ -74,7 +74,7 @@ def _one_by_one(first: Group, second: Group) -> bool:
     results = math.prod(map(hint, first.outer))
     if second.work() != results or results < score.MANY_RESULTS or not first.multiplies:
         return False
-    return any(op.name in EXPENSIVE for m in second.members for op in walk(m.node.ops))
+    return any(op.name in EXPENSIVE for m in second.members for op in walk(m.node.unnamed_ops))
 
 
 Space = tuple[list[AnySize], list[AnySize], dict[str, Affine], dict[str, Affine]]

@@ -10,10 +10,13 @@ from typing import Any
 
 import torch
 
-from ..ir.body import Op, walk
+from ..ir.body import LoopBody, Op, walk
 from ..ir.buffer import ComputedBuffer
+from ..ir.renamed import RenamedBody
 from ..ir.size import AnySize, hint, known, same
 from .index import Affine, Index, from_ir, variable
+
+_NODE = "_scheduler_node"  # the attribute of loops that holds their node
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Node:
     scans."""
 
     name: str
-    ops: tuple[Op, ...]
+    body: LoopBody
     outer: list[tuple[str, AnySize]]
     inner: list[tuple[str, AnySize]]
     origins: tuple[Any, ...]
@@ -45,9 +48,11 @@ class Node:
     def of(buffer: ComputedBuffer) -> Node:
         """The node of a ComputedBuffer."""
         body = buffer.body
+        if isinstance(body, RenamedBody):
+            return Node._renamed(buffer, body)
         return Node(
             buffer.name,
-            body.ops,
+            body,
             [(v.name, v.size) for v in body.iter_vars],
             [(v.name, v.size) for v in body.reduce_vars],
             buffer.origins,
@@ -58,6 +63,34 @@ class Node:
             all(op.args[3] is None for op in body.ops if op.name == "store"),
             buffer.layout.device,
         )
+
+    @staticmethod
+    def _renamed(buffer: ComputedBuffer, body: RenamedBody) -> Node:
+        """The node of a buffer whose loops are those of another one with other names."""
+        known: Node | None = vars(body.template).get(_NODE)
+        if known is None:  # kept with the loops, of which there are many copies
+            template = ComputedBuffer(buffer.name, buffer.layout, body.template)
+            known = vars(body.template)[_NODE] = Node.of(template)
+        names = body.names
+        reads = known.reads
+        if body.positions:
+            reads = [Access(a.buf, from_ir(dep.index)) for a, dep in zip(reads, body.reads)]
+        partial = frozenset([names[name] for name in known.partial]) if known.partial else known.partial
+        return Node(
+            buffer.name, body, known.outer, known.inner, buffer.origins,
+            [Access(names[a.buf], a.index) for a in reads], [Access(names[a.buf], a.index) for a in known.writes],
+            known.counted, partial, known.plain, buffer.layout.device,
+        )  # fmt: skip
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The operations of the loops."""
+        return self.body.ops
+
+    @property
+    def unnamed_ops(self) -> tuple[Op, ...]:
+        """The same operations, perhaps on other buffers."""
+        return self.body.template.ops if isinstance(self.body, RenamedBody) else self.body.ops
 
 
 @dataclass(eq=False)
@@ -139,17 +172,17 @@ class Group:
     @property
     def scans(self) -> frozenset[bool]:
         """The directions of the members' scans: True for those that start at the end."""
-        return frozenset(op.args[2] for m in self.members for op in walk(m.node.ops) if op.name == "scan")
+        return frozenset(op.args[2] for m in self.members for op in walk(m.node.unnamed_ops) if op.name == "scan")
 
     @property
     def bounded(self) -> bool:
         """Whether a member reduces over a part of the inner points only, which depends on the outer point."""
-        return any(op.name == "reduction" and len(op.args) > 2 for m in self.members for op in m.node.ops)
+        return any(op.name == "reduction" and len(op.args) > 2 for m in self.members for op in m.node.unnamed_ops)
 
     @property
     def sorts(self) -> bool:
         """Whether a member sorts rows, which one program must hold whole."""
-        return any(op.name == "sort" for m in self.members for op in walk(m.node.ops))
+        return any(op.name == "sort" for m in self.members for op in walk(m.node.unnamed_ops))
 
     @property
     def device(self) -> torch.device:

@@ -382,7 +382,7 @@ def _prologue(group: Group, product: Product, position: int) -> Prologue | None:
     if isinstance(group, Product) or group.reduces or not group.fusible or group.by_value or group.stored != {name}:
         return None
     written = [access.index for m in group.members for access in m.writes() if access.buf == name]
-    ops = sum(len(m.node.ops) for m in group.members)
+    ops = sum(len(m.node.unnamed_ops) for m in group.members)
     if any(type(n) is not int for n in group.outer) or len(written) != 1 or ops > MAX_PROLOGUE_OPS:
         return None
     index = written[0]

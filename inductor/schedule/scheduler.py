@@ -16,6 +16,7 @@ from ..ir.buffer import Buffer, ComputedBuffer, ExternKernel, View
 from ..ir.nodes import BufferView, GraphIR
 from ..ir.size import hint
 from . import score
+from .alike import Decisions, Fusion, Placed
 from .collectives import is_start, overlapped
 from .dependencies import Dependencies
 from .fuse import Fuse, fuse
@@ -89,7 +90,8 @@ class _Scheduler:
     def __init__(self, graph: GraphIR) -> None:
         self.units: dict[int, _Unit] = {}
         self.dependencies = Dependencies()
-        self.refusals: list[str] = []
+        self.decisions = Decisions(graph.alike)
+        self.refusals: list[str] = []  # for buffers whose place was decided, not repeated
         self.writer: dict[str, int] = {}
         self.readers: dict[str, dict[int, None]] = {}
         computed = [b for b in graph.buffers if isinstance(b, ComputedBuffer)]
@@ -97,10 +99,21 @@ class _Scheduler:
 
     def place(self, number: int, buffer: ComputedBuffer | ExternKernel) -> None:
         """Adds the next buffer of the program, to an earlier group if it can be fused, else as a unit of its own."""
-        group = Group.of(Node.of(buffer)) if isinstance(buffer, ComputedBuffer) else None
+        node = Node.of(buffer) if isinstance(buffer, ComputedBuffer) else None
+        known = self.decisions.known(number, node)
+        group = known.group if known is not None else None if node is None else Group.of(node)
         reads, writes = _names(buffer, group)
         direct = self._direct(reads, writes)
-        placed = self._join(number, group, reads, writes, direct) if group else None
+        placed = None
+        fusions: list[Fusion] = known.fusions if known is not None else []
+        if fusions:
+            placed = fusions[0].into
+            self._fuse(fusions[0], reads, writes, direct)
+            for fusion in fusions[1:]:
+                self._merge(fusion)
+        elif group is not None and known is None:
+            placed = self._join(number, group, reads, writes, direct, fusions)
+        self.decisions.note(number, Placed(group, fusions) if known is None else known, node)
         if placed is None:
             what = buffer if isinstance(buffer, ExternKernel) else group
             assert what is not None
@@ -119,8 +132,11 @@ class _Scheduler:
             direct.update(self.readers.get(name, ()))
         return direct
 
-    def _join(self, number: int, group: Group, reads: set[str], writes: set[str], direct: set[int]) -> int | None:
-        """Fuses a new group into the best earlier group that accepts it. Returns that unit's number, or None."""
+    def _join(
+        self, number: int, group: Group, reads: set[str], writes: set[str], direct: set[int], fusions: list[Fusion]
+    ) -> int | None:
+        """Fuses a new group into the best earlier group that accepts it. Returns that unit's number, or None. What is
+        fused is added to `fusions`."""
         candidates = set(direct)
         for name in group.streamed_names():
             candidates.update(itertools.islice(reversed(self.readers.get(name, {})), MAX_CANDIDATES))
@@ -133,17 +149,31 @@ class _Scheduler:
             assert isinstance(unit.what, Group)
             answer = fuse(unit.what, group)
             if isinstance(answer, Fuse):
-                unit.what = answer.group
-                unit.reads, unit.writes = unit.reads | reads, unit.writes | writes
-                for m in direct - {n}:
-                    self.dependencies.insert(m, n)
-                self._merge_producers(n)
+                fusions.append(Fusion(n, None, answer.group))
+                self._fuse(fusions[0], reads, writes, direct)
+                self._merge_producers(n, fusions)
                 return n
             log.debug("%s not into unit %d: %s", group.members[0].node.name, n, answer.reason)
             other = " ".join(m.node.name for m in unit.what.members)
             refusals.append(f"{group.members[0].node.name} is not in the kernel of {other}: {answer.reason}")
         self.refusals += refusals[: max(0, MAX_REFUSALS - len(self.refusals))]
         return None
+
+    def _fuse(self, fusion: Fusion, reads: set[str], writes: set[str], direct: set[int]) -> None:
+        """Carries out the fusion of a new group with an earlier one."""
+        unit = self.units[fusion.into]
+        unit.what = fusion.group
+        unit.reads, unit.writes = unit.reads | reads, unit.writes | writes
+        for m in direct - {fusion.into}:
+            self.dependencies.insert(m, fusion.into)
+
+    def _merge(self, fusion: Fusion) -> None:
+        """Carries out the fusion of a unit with another one that reads its results."""
+        assert fusion.of is not None
+        source, unit = self.units[fusion.of], self.units[fusion.into]
+        unit.what = fusion.group
+        unit.reads, unit.writes = unit.reads | source.reads, unit.writes | source.writes
+        self._retire(fusion.of, fusion.into)
 
     def _score(self, n: int, number: int, reads: set[str]) -> tuple[int, int]:
         unit = self.units[n]
@@ -157,7 +187,7 @@ class _Scheduler:
         between = {m for d in direct for m in self.dependencies.before[d]}
         return self.dependencies.depends(between, candidates)
 
-    def _merge_producers(self, n: int) -> None:
+    def _merge_producers(self, n: int, fusions: list[Fusion]) -> None:
         """After unit `n` has grown, fuses into it the groups whose results it reads, where that closes no cycle."""
         again = True
         while again:
@@ -168,9 +198,8 @@ class _Scheduler:
                     continue
                 answer = fuse(source.what, unit.what)
                 if isinstance(answer, Fuse):
-                    unit.what = answer.group
-                    unit.reads, unit.writes = unit.reads | source.reads, unit.writes | source.writes
-                    self._retire(p, n)
+                    fusions.append(Fusion(n, p, answer.group))
+                    self._merge(fusions[-1])
                     again = True
                     break
 

@@ -45,7 +45,7 @@ def _is_row(group: Group) -> bool:
         return False
     rows = {access.buf for m in group.members for access in m.reads() if access.index.names()}
     own = {m.node.name for m in group.members}
-    few = len(rows - own) <= MAX_ROWS_READ and sum(len(m.node.ops) for m in group.members) <= MAX_OPS
+    few = len(rows - own) <= MAX_ROWS_READ and sum(len(m.node.unnamed_ops) for m in group.members) <= MAX_OPS
     return few and group.written_names() <= own  # in place, other programs would read what one overwrites
 
 

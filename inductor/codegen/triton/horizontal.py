@@ -90,7 +90,7 @@ def _likeness(group: Group, given: Collection[str], nbytes: Mapping[str, int]) -
     created = [name for name in group.stored if name not in given]
     if any(nbytes.get(name, MAX_CREATED + 1) > MAX_CREATED for name in created):
         return None
-    return len(group.outer) > 0, *(tuple(op.name for op in m.node.ops) for m in group.members)
+    return len(group.outer) > 0, *(tuple(op.name for op in m.node.unnamed_ops) for m in group.members)
 
 
 @dataclass(frozen=True)
