@@ -30,6 +30,7 @@ from .batch_norm import batch_norm, batch_norm_without_running, writing_batch_no
 from .fake_layout import PADS, PADS_BACKWARD, pad_format
 from .foreach import foreach_decompositions
 from .interpolation import LINEAR, LINEAR_VEC, linear, linear_vec
+from .margin_loss import multi_margin_loss, multi_margin_loss_backward
 from .torch_mistakes import NEAREST, NEAREST_OF_VOLUMES, WRONG
 
 aten = torch.ops.aten
@@ -77,6 +78,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten.as_strided_scatter.default] = as_strided_scatter
     table |= dict.fromkeys((aten.max_unpool2d.default, aten.max_unpool3d.default), max_unpool)
     table[aten.linalg_vector_norm.default] = vector_norm
+    table[aten.multi_margin_loss.default] = multi_margin_loss
+    table[aten.multi_margin_loss_backward.default] = multi_margin_loss_backward
     table[getattr(aten.random, "from")] = random_from
     table[aten.std_mean.correction] = _of_floats(std_mean, table.get(aten.std_mean.correction))
     table |= {op: linear for op in LINEAR if op in table} | {op: linear_vec for op in LINEAR_VEC if op in table}
