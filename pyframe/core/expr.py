@@ -65,7 +65,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "and": _and, "or": _or, "min": min, "max": max,
     "neg": operator.neg, "pos": operator.pos, "not": operator.not_, "abs": abs,
-    "int": int, "float": float, "bool": bool, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt,
+    "int": int, "float": float, "bool": bool, "round": round, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt,
     "exp": math.exp, "log": math.log, "log2": math.log2, "log10": math.log10, "sin": math.sin, "cos": math.cos,
     "tan": math.tan, "tanh": math.tanh, "atan": math.atan, "erf": math.erf, "float32": to_float32,
 }  # fmt: skip

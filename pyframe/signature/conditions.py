@@ -91,7 +91,7 @@ def text_of(term: Term, names: Sequence[str], outer: bool = True) -> str:
     if op in _PREFIX:
         return f"{_PREFIX[op]}{text_of(args[0], names, False)}"
     if op.isalpha() and op not in ("and", "or", "is"):
-        scope = "" if op in ("min", "max", "abs", "int", "float", "bool") else "math."
+        scope = "" if op in ("min", "max", "abs", "int", "float", "bool", "round") else "math."
         return f"{scope}{op}({', '.join(text_of(arg, names) for arg in args)})"
     written = f" {op} ".join(text_of(arg, names, False) for arg in args)
     return written if outer else f"({written})"

@@ -21,7 +21,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from inductor.dynamic.shape_env import LightShapeEnv, Named
 from inductor.process.import_stubs import stub_torch_compiler
 
-from ...core.expr import Expr, Number, Tree, text
+from ...core.expr import Expr, Number, Tree, evaluate, sources, text
 from ...core.guard import Guard, UserLine
 from ...core.source import Source
 from ..tracer import Tracer
@@ -54,8 +54,8 @@ class Shapes(LightShapeEnv):
         super().__init__(numbers, sizes)
         self.user_line, self.tx = user_line, tx
         self.source_of: dict[sympy.Symbol, Source] = {}
-        self.tree_of: dict[sympy.Symbol, Expr] = {}  # what computes a float that is not known while tracing
-        self.floats: dict[Expr, Any] = {}
+        self.tree_of: dict[sympy.Symbol, Expr] = {}  # what computes a symbol without a source
+        self.floats: dict[Expr, Any] = {}  # by their trees: floats that are not known while tracing, ints of floats
         self.symbols: dict[Source, Any] = {}
 
     def _get_stack_summary(self, is_debug: bool = False, framework_loc: str | None = None) -> tuple[SLoc, str]:
@@ -104,6 +104,17 @@ class Shapes(LightShapeEnv):
                 bound, ends = sympy.Float(first.value), (-sympy.oo, sympy.oo)
                 ranges = (bound, ends[1]) if tree.op == "max" else (ends[0], bound)
                 self.var_to_range[found.node.expr] = ValueRanges(*ranges)
+        return found
+
+    def computed(self, tree: Expr, value: int) -> Any:
+        """The SymInt for an int, `value` in this call, that `tree` computes from floats."""
+        found = self.floats.get(tree)
+        if found is None:
+            name = Named(f"computed{len(self.tree_of)}")
+            with stub_torch_compiler:
+                symbol = self.create_unspecified_symbol(value, name, DimDynamic.DYNAMIC)
+            self.tree_of[symbol] = tree
+            found = self.floats[tree] = self.create_symintnode(symbol, hint=value)
         return found
 
     def as_size(self, number: torch.SymInt) -> None:
@@ -180,23 +191,25 @@ class Shapes(LightShapeEnv):
         """The guards that torch added while tracing, as RELATION guards; a PREDICATE guard where there is no tree."""
         for assumed in self.guards:
             line = getattr(assumed.sloc.framework_loc, "line", None)
-            symbols = sorted(assumed.expr.free_symbols, key=str)
-            sources = [self.source_of[symbol] for symbol in symbols]
+            trees = {symbol: self.tree(symbol) for symbol in sorted(assumed.expr.free_symbols, key=str)}
+            read = tuple(dict.fromkeys(source for tree in trees.values() for source in sources(tree)))
             try:
-                yield Guard(sources[0], "RELATION", self.tree(assumed.expr), line)
+                yield Guard(read[0], "RELATION", self.tree(assumed.expr), line)
             except NoTree:
-                payload = (SympyHolds(assumed.expr, symbols), tuple(sources[1:]), str(assumed.expr))
-                yield Guard(sources[0], "PREDICATE", payload, line)
+                payload = (SympyHolds(assumed.expr, trees, read), read[1:], str(assumed.expr))
+                yield Guard(read[0], "PREDICATE", payload, line)
 
 
 class SympyHolds:
-    """Guard predicate: whether a sympy expression is true for these values of `symbols`, in order."""
+    """Guard predicate: whether a sympy expression is true. `trees` computes its symbols from `read`, the sources whose
+    values it is called with."""
 
-    def __init__(self, expr: Any, symbols: list[sympy.Symbol]) -> None:
-        self.expr, self.symbols = expr, symbols
+    def __init__(self, expr: Any, trees: dict[sympy.Symbol, Tree], read: Sequence[Source]) -> None:
+        self.expr, self.trees, self.read = expr, trees, read
 
     def __call__(self, *values: int) -> bool:
-        known = {symbol: sympy.Integer(value) for symbol, value in zip(self.symbols, values, strict=True)}
+        given = dict(zip(self.read, values, strict=True))
+        known = {symbol: sympy.Integer(evaluate(tree, given)) for symbol, tree in self.trees.items()}
         return self.expr.xreplace(known) == sympy.true
 
 
@@ -257,6 +270,7 @@ _RULES: dict[type, Callable[..., Tree]] = {
     functions.PowByNatural: _plain("**"), functions.FloatPow: _plain("**"),
     functions.IntTrueDiv: _plain("/"), functions.FloatTrueDiv: _plain("/"), functions.ToFloat: _plain("float"),
     functions.TruncToInt: _plain("int"), functions.CeilToInt: _plain("ceil"), functions.FloorToInt: _plain("floor"),
+    functions.RoundToInt: _plain("round"), functions.RoundDecimal: _plain("round"),
     functions.OpaqueUnaryFn_sqrt: _plain("sqrt"), functions.LShift: _plain("<<"), functions.RShift: _plain(">>"),
     functions.BitwiseFn_bitwise_and: _plain("&"), functions.BitwiseFn_bitwise_or: _plain("|"),
     functions.Identity: lambda shapes, inner: shapes.tree(inner),

@@ -24,6 +24,7 @@ from ..protocol.base import NotRebuildable, Var
 from ..protocol.const import COMPARE, ConstVar, MethodVar, fold, make, maker
 from ..registry import Handler, register
 from ..tracer import Tracer
+from . import float_order
 from .number_text import text_of_number
 
 NUMBERS = (int, float, bool)
@@ -40,10 +41,10 @@ _WHY = "which is computed from tensor data, drawn at random or marked as unbacke
 _UNARY = {"-": "neg", "+": "pos"}
 _DIVIDES = ("/", "//", "%")
 _DEEPEST = 100  # trees are evaluated and compared recursively
-_ROUNDS = ("int", "floor", "ceil")  # they raise for floats that are infinite or not a number
+_ROUNDS = ("int", "floor", "ceil", "round")  # they raise for floats that are infinite or not a number
 _OF_BOOLS = ("and", "or", "not")  # the only operators that torch supports on a SymBool
 _METHODS = {"__abs__": "abs", "__float__": "float", "__floor__": "floor", "__ceil__": "ceil"}
-_INT_METHODS = {"__int__": "int", "__trunc__": "int"}
+_INT_METHODS = {"__int__": "int", "__trunc__": "int", "__round__": "round"}
 
 
 class NumberVar(Var):
@@ -150,8 +151,11 @@ class NumberVar(Var):
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name in _METHODS and not args:
             return apply(tx, _METHODS[name], self)
-        if name in _INT_METHODS and self.sym is not None:
+        if name in _INT_METHODS and self.sym is not None and not args and not kwargs:
             return apply(tx, _INT_METHODS[name], self)
+        if name == "__round__" and isinstance(self.sym, torch.SymFloat) and len(args) == 1 and not kwargs:
+            if isinstance(args[0], ConstVar) and type(args[0].value) is int:
+                return apply(tx, "round", self, args[0])
         if name == "__divmod__" and len(args) == 1 and is_number(args[0]) and args[0].truth(tx):
             return make((apply(tx, "//", self, args[0]), apply(tx, "%", self, args[0])))
         if name == "__format__":
@@ -219,7 +223,7 @@ def apply(tx: Tracer, op: str, *args: Var) -> Var:
         if op in SYMBOLIC_OPS and all(number.sym is not None for number in numbers):
             values = [arg.sym if isinstance(arg, NumberVar) else _number(arg.constant()) for arg in args]
             found = SYMBOLIC_OPS[op](*values)
-            return make(found) if type(found) is torch.SymInt else _of_floats_perhaps(tx, op, args, found)
+            return _of_floats_perhaps(tx, op, args, found)
         example = OPS[op](*(arg.example if isinstance(arg, NumberVar) else arg.constant() for arg in args))
         if type(example) not in NUMBERS or not _stays_real(tx, op, args):
             raise ValueError(op)
@@ -237,6 +241,8 @@ def _of_floats_perhaps(tx: Tracer, op: str, args: Sequence[Var], found: Any) -> 
     if float not in kinds and returned is not float:
         return make(found)
     tree = Expr(op, tuple(map(tree_of, args)))
+    if returned is not float and not any(map(is_unbacked, args)):
+        return make(found) if _is_kept(tx, tree, found) else _computed(tx, tree, op, args)
     if not any(map(is_unbacked, args)):
         varies = isinstance(found, torch.SymFloat) and not found.node.expr.is_number
         return NumberVar(tx, tree, found) if varies and tree.depth <= _DEEPEST else make(found)
@@ -247,6 +253,28 @@ def _of_floats_perhaps(tx: Tracer, op: str, args: Sequence[Var], found: Any) -> 
     if same or not isinstance(found, SYMBOLIC) or found.node.expr.is_number:
         tx.graph_break("data-dependent-branch", f"the program needs the value of {tree}, {_WHY}")
     return make(found)
+
+
+def _is_kept(tx: Tracer, tree: Expr, found: Any) -> bool:
+    """Whether `found`, which torch has computed, has the value of `tree` for other values of the symbols too."""
+    if tree.depth > _DEEPEST:
+        return False
+    is_symbolic = isinstance(found, SYMBOLIC)
+    return float_order.is_kept(tree, tx.graph.numbers.shapes.tree_or_none(found.node.expr) if is_symbolic else None)
+
+
+def _computed(tx: Tracer, tree: Expr, op: str, args: Sequence[Var]) -> Var:
+    """The int or bool that `tree` computes from floats, about which nothing else is known while tracing."""
+    example = OPS[op](*(_known_value(arg) for arg in args))
+    if tree.depth > _DEEPEST:
+        return fold(tx, OPS[op], *(arg.constant() for arg in args))
+    if type(example) is bool:
+        return NumberVar(tx, tree, None, example)
+    return NumberVar(tx, tree, tx.graph.numbers.shapes.computed(tree, example))
+
+
+def _known_value(var: Var) -> Any:
+    return var.example if isinstance(var, NumberVar) else var.constant()
 
 
 def _number_of_bool(var: Var) -> Var:

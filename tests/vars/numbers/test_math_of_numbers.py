@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from language_support import outcome, same
+from util import alike
 
 import pyframe
 from pyframe.metrics import counters
@@ -67,3 +68,26 @@ def test_one_capture_serves_many(fn: Callable[..., Any], calls: list[Any], most:
         known = same(expected, got) or torch.equal(torch.isnan(expected[1]), torch.isnan(got[1]))
         assert known, f"{fn.__name__}{args[1:]}: {expected} != {got}"
     assert 0 < counters["graphs"] <= most
+
+
+def cropped(x):
+    height, width = x.shape[-2:]
+    top, left = int(round((height - 5) / 2.0)), round((width - 5) / 2)
+    return x[..., top : top + 5, left : left + 5] * round(height / 3, 1), round(width * 0.3)
+
+
+def reordered(x):
+    """Floats of which torch's symbolic expressions multiply the constants first, which is less for 25."""
+    n = x.shape[-1]
+    part = int(n * 0.1 * 2.8)
+    return x[..., :part] * part, math.ceil(n * 0.3 * 0.7), x + 1 if n * 0.1 * 2.8 >= 7 else x - 1, n + 1e17 - 1e17 > n
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize(("program", "graphs"), [(cropped, 2), (reordered, 3)])
+def test_ints_of_floats_of_sizes(program, graphs, backend):
+    fast = pyframe.compile(program, backend=backend)
+    for n in (24, 26, 25, 27, 20, 50):
+        x = torch.randn(2, n, n)
+        alike(fast(x), program(x))
+    assert counters["graphs"] == graphs and not counters["graph_breaks"] and counters["graphs_per_size"] == 0
