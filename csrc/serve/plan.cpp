@@ -219,14 +219,17 @@ Symbols::read(const Value &data, const Value &program, int inputs)
         return;
     }
     for (const Value &each : program["definitions"].items()) {
-        computed.push_back({size(each.at(2)), each.at(1).text(), size(each.at(3))});
+        const std::string &op = each.at(1).text();
+        const Value &b = each.at(3);
+        bool is_scaled = op == "floor*";
+        computed.push_back({size(each.at(2)), op, is_scaled ? Size() : size(b), is_scaled ? b.number() : 0});
         numbers.emplace(each.at(0).text(), int(numbers.size()));
     }
     if (numbers.size() != places.size() + computed.size()) {
         throw Error("two of its sizes have one name");
     }
     for (const Value &each : program["assumed"].items()) {
-        assumed.push_back({size(each.at(0)), each.at(1).text(), size(each.at(2))});
+        assumed.push_back({size(each.at(0)), each.at(1).text(), size(each.at(2)), 0});
     }
 }
 
@@ -279,7 +282,9 @@ bool
 Symbols::served(std::vector<int64_t> &values) const
 {
     for (const Relation &each : computed) {
-        values.push_back(relate(each.op, each.a.at(values), each.b.at(values)));
+        int64_t a = each.a.at(values);
+        bool is_scaled = each.op == "floor*";
+        values.push_back(is_scaled ? int64_t(std::floor(double(a) * each.factor)) : relate(each.op, a, each.b.at(values)));
     }
     return std::all_of(assumed.begin(), assumed.end(), [&](const Relation &each) {
         return relate(each.op, each.a.at(values), each.b.at(values)) != 0;

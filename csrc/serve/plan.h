@@ -34,6 +34,7 @@ struct Symbols {
         Size a;
         std::string op;
         Size b;
+        double factor; /* instead of `b`, if the operator is "floor*" */
     };
     std::vector<Place> places;
     std::vector<Relation> computed;

@@ -19,7 +19,7 @@ from torch.utils._sympy import functions
 from ..aot.fake import fake_mode
 from ..errors import Unsupported
 from ..ir.real import AnyReal, Real
-from ..ir.size import AnySize, Program, SizeEnv, named
+from ..ir.size import AnySize, Program, SizeEnv, named, scaled
 from ..ir.sized import SizedTensor
 from ..ir.substitute import replaced
 from ..process.import_stubs import stub_torch_compiler
@@ -148,26 +148,36 @@ _REAL_RULES: dict[type, tuple[Any, ...]] = {
 _EXACT = 1 << 22  # integers below this times a size are exact in float64
 
 
-def _rounded_multiple(expr: Any) -> tuple[int, Any, int] | None:
-    """(p, n, q) if an expression is a size times a float, rounded down to an integer, and is `p * n // q`: the float
-    is p / q, and exact. So is the size of `F.interpolate(x, scale_factor=1.5)`."""
+def _rounded_multiple(expr: Any) -> tuple[Any, float] | None:
+    """(n, factor) if an expression is a size times a positive float, rounded down to an integer. So is the size of
+    `F.interpolate(x, scale_factor=1.3)`."""
     if not isinstance(expr, functions.FloorToInt | functions.TruncToInt):
         return None
     factors = expr.args[0].args if isinstance(expr.args[0], sympy.Mul) else expr.args
-    numbers = [x for x in factors if isinstance(x, sympy.Float)]
+    numbers = [float(x) for x in factors if isinstance(x, sympy.Float)]
     sizes = [x.args[0] for x in factors if isinstance(x, functions.ToFloat)]
     if len(sizes) != 1 or len(numbers) + 1 != len(factors):
         return None
-    p, q = math.prod(map(float, numbers)).as_integer_ratio()
+    factor = math.prod(numbers, start=1.0)
     towards_zero = isinstance(expr, functions.TruncToInt) and not sizes[0].is_nonnegative
-    return (p, sizes[0], q) if 0 < p < _EXACT and q < _EXACT and not towards_zero else None
+    return (sizes[0], factor) if 0 < factor < math.inf and not towards_zero else None
+
+
+def _is_exact(factor: float) -> bool:
+    """Whether the product of a size and a float is exact, so that the order of products does not matter."""
+    return max(factor.as_integer_ratio()) < _EXACT
+
+
+def _times(n: Any, factor: float) -> Any:
+    """`math.floor(n * factor)` of an int or Size; of a SymInt, too, if the factor is exact."""
+    p, q = factor.as_integer_ratio()
+    return p * n // q if _is_exact(factor) else scaled(n, factor)
 
 
 def _evaluated(expr: Any, of: Callable[[Any], Any]) -> Any:
     """Evaluate a sympy expression, with `of` for its parts. Unsupported for an expression without a rule."""
     if (multiple := _rounded_multiple(expr)) is not None:
-        p, n, q = multiple
-        return p * of(n) // q
+        return _times(of(multiple[0]), multiple[1])
     if isinstance(expr, sympy.Integer):
         return int(expr)
     if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and 0 < int(expr.exp) < 8:
@@ -278,5 +288,5 @@ def is_in_terms(expr: Any, known: Container[Any]) -> bool:
     if isinstance(expr, sympy.Pow):
         return expr.exp.is_Integer and is_in_terms(expr.base, known)
     if (multiple := _rounded_multiple(expr)) is not None:
-        return is_in_terms(multiple[1], known)
+        return _is_exact(multiple[1]) and is_in_terms(multiple[0], known)
     return type(expr) in _RULES.keys() - _CHOICES and all(is_in_terms(part, known) for part in expr.args)

@@ -20,7 +20,7 @@ from ..errors import Unsupported
 Monomial: TypeAlias = tuple[str, ...]  # the symbols of a product, sorted; () is the constant's
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-    "//": operator.floordiv, "%": operator.mod,
+    "//": operator.floordiv, "%": operator.mod, "floor*": lambda a, b: math.floor(a * b),
 }  # fmt: skip
 
 
@@ -334,6 +334,11 @@ def rest_of(a: AnySize, b: AnySize) -> AnySize:
     return _env(a, b).derived("%", rest, b)
 
 
+def scaled(a: AnySize, factor: float) -> AnySize:
+    """`math.floor(a * factor)`, of the product in float64, for a positive factor."""
+    return _env(a).derived("floor*", a, factor) if isinstance(a, Size) else math.floor(a * factor)
+
+
 def _env(*sizes: AnySize) -> SizeEnv:
     for x in sizes:
         if isinstance(x, Size) and x.env is not None:
@@ -348,18 +353,19 @@ def _env(*sizes: AnySize) -> SizeEnv:
 class Program:
     """The symbolic sizes of a graph that is compiled once for many sizes, as plain data.
 
-    `definitions` are derived symbols as (name, operator, a, b), each computed from symbols before it. `assumed` are the
-    relations (a, operator, b) on which the compiled code depends.
+    `definitions` are derived symbols as (name, operator, a, b), each computed from symbols before it; the operator is
+    `//`, `%` or `floor*`, whose b is a float. `assumed` are the relations (a, operator, b) on which the compiled code
+    depends.
     """
 
-    definitions: tuple[tuple[str, str, AnySize, AnySize], ...]
+    definitions: tuple[tuple[str, str, AnySize, AnySize | float], ...]
     assumed: tuple[tuple[AnySize, str, AnySize], ...]
 
     def values(self, given: Mapping[str, int]) -> dict[str, int]:
         """The values of all symbols, derived ones included, from those of the input symbols."""
         values = dict(given)
         for name, op, a, b in self.definitions:
-            values[name] = _OPERATORS[op](at(a, values), at(b, values))
+            values[name] = _OPERATORS[op](at(a, values), b if isinstance(b, float) else at(b, values))
         return values
 
     def serves(self, values: Mapping[str, int]) -> bool:
@@ -379,7 +385,7 @@ class SizeEnv:
         self.hints: dict[str, int] = {}
         self.ranges: dict[str, tuple[float, float]] = {}
         self.quotients: dict[str, tuple[AnySize, int]] = {}  # (a, b) of symbols that are a // b
-        self._definitions: dict[tuple[str, AnySize, AnySize], str] = {}
+        self._definitions: dict[tuple[str, AnySize, AnySize | float], str] = {}
         self._assumed: dict[tuple[AnySize, str, AnySize], None] = {}
 
     def symbol(self, name: str, value: int, least: int = 0) -> Size:
@@ -391,16 +397,21 @@ class SizeEnv:
         """Every symbol."""
         return [named(name, self) for name in self.hints]
 
-    def derived(self, op: str, a: AnySize, b: AnySize) -> Size:
-        """The symbol defined as `a // b` or `a % b`. Unsupported unless a >= 0 and b > 0 are certain."""
+    def derived(self, op: str, a: AnySize, b: AnySize | float) -> Size:
+        """The symbol defined as `a // b`, `a % b` or, for a float b, `floor(a * b)`. Unsupported unless a >= 0 and
+        b > 0 are certain."""
         if not (known(a, ">=", 0) and known(b, ">", 0)):
             raise _unknown(f"{a} {op} {b}, of either sign,")
         name = self._definitions.get((op, a, b))
         if name is None:
             name = self._definitions[op, a, b] = f"part{len(self._definitions)}"
-            self.hints[name] = _OPERATORS[op](hint(a), hint(b))
-            low, high = range_of(b)
+            self.hints[name] = _OPERATORS[op](hint(a), b if isinstance(b, float) else hint(b))
             of = range_of(a)
+            if isinstance(b, float):
+                low, high = (n if math.isinf(n) else math.floor(n * b) for n in of)
+                self.ranges[name] = low, high
+                return named(name, self)
+            low, high = range_of(b)
             if op == "//":
                 if not isinstance(b, Size):
                     self.quotients[name] = a, b

@@ -11,6 +11,7 @@ import inductor.dynamic.dispatch
 import pyframe
 from inductor.dynamic.symbols import Symbols
 from inductor.process.import_stubs import stub_torch_compiler
+from pyframe.metrics import counters
 
 
 def compilations(monkeypatch):
@@ -221,3 +222,15 @@ def test_an_int_that_varies_next_to_a_narrow_tensor(dtype, op):
         else:
             got = compiled(x, n)
             assert got.dtype == expected.dtype and torch.equal(got, expected), n
+
+
+def test_a_size_times_a_float_that_is_rounded():
+    """One graph for all sizes, which are those of eager: 0.3 * 10 is 3 in floating point, and less for real numbers."""
+    program = lambda x: F.interpolate(x, scale_factor=0.3) + F.interpolate(x, scale_factor=0.3, mode="bilinear")  # noqa: E731
+    fast = pyframe.compile(program)
+    for n in (20, 9, 10, 23, 59, 60):
+        x = torch.randn(1, 2, n, n + 3, requires_grad=True)
+        got, want = fast(x), program(x)
+        compare(got, want)
+        compare(*(torch.autograd.grad(each.square().sum(), x)[0] for each in (got, want)))
+    assert counters["graphs"] == 2 and counters["graphs_per_size"] == 0

@@ -40,6 +40,8 @@ CASES = {
         (rand(2, 3, 12, 12),), (rand(3, 3, 20, 16),), (rand(5, 3, 9, 31),)]),
     "windows": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(2)).eval(), {
         0: (2, 3)}, [(rand(2, 3, 32, 32),), (rand(2, 3, 33, 40),), (rand(2, 3, 46, 35),), (rand(2, 3, 37, 39),)]),
+    "scaled": (lambda: lambda x: nn.functional.interpolate(x, scale_factor=1.3), {0: (2, 3)}, [
+        (rand(1, 2, 20, 30),), (rand(1, 2, 10, 23),), (rand(1, 2, 59, 40),)]),
     "all": (lambda: scaled, True, [(rand(4, 6), rand(6, 3)), (rand(8, 4), rand(4, 9)), (rand(32, 48), rand(48, 16))]),
     "int": (lambda: with_int, True, [(rand(12), 3), (rand(20), 5), (rand(8), 2)]),
     "int by name": (lambda: with_int, {"x": 0, "n": True}, [(rand(12), 3), (rand(20), 5), (rand(8), 2)]),
