@@ -9,12 +9,12 @@ from ..vars.containers.coroutines import WrappedItemVar
 from ..vars.containers.mapping import DictVar, key_of, pairs_of, var_of
 from ..vars.containers.sequence import ListVar, SliceVar, TupleVar
 from ..vars.numbers.number_sets import new_set
-from ..vars.numbers.number_text import joined_text
 from ..vars.objects.classes import ClassVar
 from ..vars.objects.functions import BoundMethodVar, FunctionVar
 from ..vars.protocol import slots
 from ..vars.protocol.base import Var
 from ..vars.protocol.const import ConstVar
+from ..vars.protocol.number_text import joined_text
 from ..vars.protocol.text import format_of
 from ..vars.torch_objects.loop_varying import RuntimeValueVar, joined
 from .frame import Frame, op

@@ -13,9 +13,12 @@ from ..protocol import dunder, slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, attribute_of_type, constants, fold, make, maker
-from ..protocol.text import TextPlaceholder, hash_of, text_argument
+from ..protocol.number_text import joined_text
+from ..protocol.text import TextPlaceholder, hash_of, repr_of, text_argument
 from ..tracer import Tracer
 from .iterator import ItemsIteratorVar, ReversedVar
+
+_AROUND: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), torch.Size: ("torch.Size([", "])")}
 
 
 class SequenceVar(Var):
@@ -50,7 +53,23 @@ class SequenceVar(Var):
         return str(self.source) if self.source else f"a {self.python_type().__name__}"
 
     def repr_(self, tx: Tracer) -> Var | None:
+        if (varying := self._text_of_numbers(tx)) is not None:
+            return varying
         return fold(tx, repr, self.type([TextPlaceholder(tx, item) for item in self.items]))
+
+    def _text_of_numbers(self, tx: Tracer) -> Var | None:
+        """The text of numbers some of which vary, made at run time; None if it has to be made now."""
+        around = _AROUND.get(self.type)
+        if around is None or not self.items or not all(item.python_type() in (int, float) for item in self.items):
+            return None
+        texts: list[Var] = [ConstVar(around[0])]
+        for item in self.items:
+            texts += [repr_of(tx, item), ConstVar(", ")]
+        if self.type is not tuple or len(self.items) > 1:
+            texts.pop()
+        else:
+            texts[-1:] = [ConstVar(",")]
+        return joined_text(tx, [*texts, ConstVar(around[1])])
 
     def hash_(self, tx: Tracer) -> Var | None:
         if self.family is not tuple:
@@ -194,7 +213,7 @@ class SizeVar(TupleVar):
         return tuple
 
     def repr_(self, tx: Tracer) -> Var | None:
-        return None
+        return self._text_of_numbers(tx)
 
     def like(self, items: Sequence[Var]) -> Var:
         return SizeVar(items)

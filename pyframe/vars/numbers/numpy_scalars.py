@@ -13,9 +13,9 @@ from ..codegen import Codegen
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import BINARY, COMPARE, ConstVar, MethodVar, fold, maker
+from ..protocol.number_text import text_of_number
 from ..tracer import Tracer
 from . import numpy_arithmetic
-from .number_text import text_of_number
 from .numpy_arithmetic import Operand, python_number
 from .symint import NUMBERS, NumberVar
 

@@ -22,10 +22,10 @@ from ..codegen import Codegen
 from ..protocol import result_size_bounds, slots
 from ..protocol.base import NotRebuildable, Var
 from ..protocol.const import COMPARE, ConstVar, MethodVar, fold, make, maker
+from ..protocol.number_text import text_of_number
 from ..registry import Handler, register
 from ..tracer import Tracer
 from . import float_order
-from .number_text import text_of_number
 
 NUMBERS = (int, float, bool)
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import pyframe
+from pyframe.metrics import counters
 from pyframe.testing import CompileCounter
 
 X = torch.ones(3)
@@ -111,3 +112,16 @@ def test_floats_that_vary_have_no_inverse():
         with pytest.raises(TypeError, match="bad operand type for unary ~: 'float'"):
             fast(torch.ones(2), number)
     assert fast(torch.ones(2), 3).tolist() == [-8.0, -8.0]
+
+
+def test_texts_of_sizes():
+    """A message with the shape of a tensor does not fix the sizes."""
+
+    def program(x):
+        return x + 1, f"{x.shape} {tuple(x.shape[:1])} {list(x.shape)!r}", str(x.shape)
+
+    fast = pyframe.compile(program, backend="eager", fullgraph=True)
+    for n in (4, 5, 6, 7):
+        x = torch.ones(n, 2, n)
+        assert str(fast(x)) == str(program(x))
+    assert counters["graphs"] == 2

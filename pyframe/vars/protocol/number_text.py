@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..codegen import Codegen
-from ..protocol.base import Var
-from ..protocol.const import ConstVar
 from ..tracer import Tracer
+from .base import Var
+from .const import ConstVar
 
 _MAX_FIELDS = 32
 
