@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..protocol import text
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
+from ..protocol.number_text import NumberTextVar, joined_text
 from ..registry import Args, Kwargs, register
 from ..tracer import Tracer
-from .number_text import NumberTextVar, joined_text
 from .symint import is_number
 
 _PLAIN = (str, int, float, bool, type(None))
