@@ -40,6 +40,7 @@ from .varying_values import VaryingValues
 _NULL_RESULTS = ("LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
 _PURE = {"LOAD_CONST": 1, "LOAD_FAST": 1, "PUSH_NULL": 1, "NOP": 0, "JUMP": 0}  # how many values they push
 _MAKE_TEXT = ("FORMAT_SIMPLE", "FORMAT_WITH_SPEC")  # they break on tensor data: the text differs in each iteration
+_JUMP_BY_TRUTH = ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE")
 _SEE_LOCALS = ("locals", "vars", "dir", "eval", "exec")
 _SEE_FRAMES = frozenset(("_getframe", "currentframe"))  # of `sys` and `inspect`
 _LOADS = frozenset(("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"))
@@ -332,20 +333,26 @@ class BreakEmitter:
         instr: Instr = root.flow.instrs[end.at]
         if instr.op in _NULL_RESULTS:
             raise SkipFrame(f"break at {instr.op}")
-        row = OPS[instr.op]
+        row, at = OPS[instr.op], end.at
         tail, taken = Label("tail"), Label("taken") if row.jump else None
-        self.embed(asm, end.at, tail, taken, instead)
+        self.embed(asm, at, tail, taken, instead)
         kept = end.stack[: len(end.stack) - row.pops(instr.arg)]
         if not row.terminator:
             asm.label(tail)
             strict, brk = self.tx.options.fullgraph or self.tx.error_on_break, end.brk
             if strict and brk is not None and brk.kind == "exception-in-traced-code":
                 asm.call([Instr("LOAD_CONST", functools.partial(_no_error, str(brk)))], [], 0)
+            if instr.op == "TO_BOOL" and root.flow.instrs[at + 1].op in _JUMP_BY_TRUTH:
+                # A branch as CPython 3.13 compiles it. Both ways may lead to where other branches continue.
+                at, taken = at + 1, Label("taken")
+                instr = root.flow.instrs[at]
+                row = OPS[instr.op]
+                asm.emit(instr.op, taken)
             pushed = (False,) * row.pushes(instr.arg)
             if instr.op == "LOAD_METHOD":  # embedded as LOAD_ATTR, whose result is called without a self
                 asm.push_null_for_call()
                 pushed = (NULL_BEFORE_CALLABLE, not NULL_BEFORE_CALLABLE)
-            self.continue_at(asm, end.at + 1, kept, pushed)
+            self.continue_at(asm, at + 1, kept, pushed)
         if taken is not None:
             assert row.jump_pushes is not None
             asm.label(taken)
