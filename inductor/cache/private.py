@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import fcntl
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -45,8 +46,10 @@ def private_folders() -> Iterator[Path]:
 @contextlib.contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
     """A directory that is removed at the end of the block. OSError if none can be created."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=next(private_folders(), None)))
+    # Its name is known before it exists, so that it is removed whenever an interrupt comes.
+    folder = Path(next(private_folders(), None) or tempfile.gettempdir(), prefix + secrets.token_hex(8))
     try:
+        folder.mkdir(mode=0o700)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
