@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ def find_repeats(graph: fx.Graph) -> Repeats | None:
     nodes = list(graph.nodes)
     if len(nodes) < FEWEST_NODES * FEWEST_RANGES or any(map(may_write, nodes)):
         return None
-    keys = _keys(nodes)
+    keys = numbered(nodes, _key)
     start, length, period = repeated(keys)
     if length < FEWEST_RANGES * period or period < FEWEST_NODES:
         return None
@@ -64,13 +64,13 @@ def find_repeats(graph: fx.Graph) -> Repeats | None:
 # ---- keys
 
 
-def _keys(nodes: Sequence[fx.Node]) -> list[int]:
-    """Equal numbers for nodes that may be at the same place of equal ranges."""
+def numbered(nodes: Sequence[fx.Node], key_of: Callable[[fx.Node], Any]) -> list[int]:
+    """Equal numbers for nodes with equal keys. A node for which `key_of` raises NoKey has a number of its own."""
     numbers: dict[Any, int] = {}
     keys = []
     for node in nodes:
         try:
-            key = _key(node)
+            key = key_of(node)
         except NoKey:
             key = node
         keys.append(numbers.setdefault(key, len(numbers)))

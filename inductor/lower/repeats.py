@@ -17,7 +17,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..fx_utils.keys import NoKey
-from ..fx_utils.repeats import FEWEST_NODES, described, repeated, shape
+from ..fx_utils.repeats import FEWEST_NODES, described, numbered, repeated, shape
 from .random import random_bits
 from .registry import find as lowering_of
 
@@ -54,7 +54,7 @@ def find(graph: fx.Graph) -> Repeats | None:
     nodes = list(graph.nodes)
     if len(nodes) < FEWEST_NODES * FEWEST_RANGES:
         return None
-    keys = _keys(nodes)
+    keys = numbered(nodes, _key)
     start, length, period = repeated(keys)
     if length < FEWEST_RANGES * period or period < FEWEST_NODES:
         return None
@@ -79,20 +79,8 @@ def draws(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and lowering_of(node.target) is random_bits
 
 
-def _keys(nodes: Sequence[fx.Node]) -> list[int]:
-    """Equal numbers for nodes that call the same operator with the same constants on values of the same metadata."""
-    numbers: dict[Any, int] = {}
-    keys = []
-    for node in nodes:
-        try:
-            key = _key(node)
-        except NoKey:
-            key = node
-        keys.append(numbers.setdefault(key, len(numbers)))
-    return keys
-
-
 def _key(node: fx.Node) -> Any:
+    """Equal for nodes that call the same operator with the same constants, with results of the same metadata."""
     value = node.meta.get("val")
     if node.op == "get_attr" and isinstance(value, torch.Tensor) and not value.numel():  # such as an empty cache
         return node.op, described(value)
